@@ -1,0 +1,1 @@
+"""The Python SDK: producer, consumer, admin, partitioners."""

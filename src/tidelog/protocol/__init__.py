@@ -1,0 +1,1 @@
+"""The wire: primitive types, one schema module per API, headers, record batches, errors."""

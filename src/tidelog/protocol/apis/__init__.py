@@ -1,0 +1,1 @@
+"""One module per Kafka API: its request, its response and their structs."""

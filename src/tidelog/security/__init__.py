@@ -1,0 +1,1 @@
+"""Principals, authentication, authorisation and quotas."""

@@ -1,0 +1,1 @@
+"""The node: reactor, connections, dispatch, one handler module per API."""

@@ -1,0 +1,1 @@
+"""The log: segments, indexes, producer state, journal, recovery, log directories."""

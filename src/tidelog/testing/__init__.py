@@ -1,0 +1,1 @@
+"""A real broker for tests, a pytest plugin, fault injection, history checking."""

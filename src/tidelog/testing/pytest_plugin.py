@@ -1,0 +1,1 @@
+"""The fixture `tidelog_broker` for pytest."""
