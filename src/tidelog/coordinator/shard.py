@@ -1,0 +1,136 @@
+"""The pattern that groups and transactions share: a state machine on one log partition.
+
+A *shard* owns the keys that hash to one partition of an internal topic. It does no I/O:
+
+* A request method takes the request and the time and returns an `Outcome`: the records that make
+  the decision durable, and the answers that may leave once those records are committed.
+* `replay(record)` is the only way durable state changes. The host appends the records of an
+  outcome, replays them in order, and parks the answers until the high watermark has passed them.
+  An append that fails changes nothing, because nothing was changed before it.
+* Loading a partition replays its log from the start: the same `replay`, the same state.
+* Time is handed in. A shard says when it next wants to be called (`next_deadline_ms`) and the host
+  calls `tick(now_ms)` then; what falls due comes back as outcomes.
+
+State that no restart has to survive (session deadlines, a rebalance in progress, requests parked
+until it ends) is kept beside the replayed state and may change inside a request method.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from struct import Struct as PackedStruct
+from typing import Any, Generic, Protocol, TypeVar
+
+from tidelog.protocol.errors import ApiError, ProtocolError
+from tidelog.protocol.schema import Message
+
+Response = TypeVar("Response")
+
+_VERSION = PackedStruct(">h")
+
+
+@dataclass(slots=True, frozen=True)
+class CoordinatorRecord:
+    """One record of an internal topic; `value` None is a tombstone."""
+
+    key: Message
+    value: Message | None
+    value_version: int = 0
+
+
+class Ticket(Protocol):
+    """A request that waits for its answer. The server hands in its deferred answers."""
+
+    def answer(self, response: Any) -> None: ...
+
+
+@dataclass(slots=True, frozen=True)
+class Reply:
+    """The answer to a request that was parked by an earlier outcome."""
+
+    ticket: Ticket
+    response: Any
+
+
+@dataclass(slots=True)
+class Outcome(Generic[Response]):
+    """What a shard decided.
+
+    records: to append in order as one batch, atomically; then to replay.
+    response: the answer to the request that caused this; None while that request stays parked.
+    replies: answers to requests parked earlier; they wait for the same records.
+    effects: work for the host once the records are committed (a transaction's markers, say);
+        what they are is agreed between a shard and its owner in the server.
+    settle: called once, right after the append, with None or with the error that refused it; for
+        soft state that must follow the fate of the records. Its outcome is carried out next.
+    """
+
+    records: list[CoordinatorRecord] = field(default_factory=list)
+    response: Response | None = None
+    replies: list[Reply] = field(default_factory=list)
+    effects: list[Any] = field(default_factory=list)
+    settle: Callable[[ApiError | None], Outcome[Any] | None] | None = None
+
+    def absorb(self, other: Outcome[Any]) -> None:
+        """Appends what `other` decided (not its response) to this outcome."""
+        if other.settle is not None and self.settle is not None:
+            raise ValueError("two outcomes with a settle step cannot be made one")
+        self.records += other.records
+        self.replies += other.replies
+        self.effects += other.effects
+        self.settle = self.settle or other.settle
+
+
+class Shard(Protocol):
+    """What the host (server/shard_host.py) needs of a state machine."""
+
+    def replay(
+        self, record: CoordinatorRecord, producer_id: int = -1, producer_epoch: int = -1
+    ) -> None:
+        """Applies one record; the producer is that of a transactional batch, else -1."""
+
+    def replay_end_marker(self, producer_id: int, producer_epoch: int, committed: bool) -> None:
+        """Applies the end of a transaction that wrote to this partition."""
+
+    def loaded(self, now_ms: int) -> list[Outcome[Any]]:
+        """Called once after the log was replayed: starts the timers, heals what is half done."""
+
+    def unload(self) -> list[Reply]:
+        """Called before the shard is dropped: the answers to everything still parked."""
+
+    def next_deadline_ms(self) -> int | None:
+        """When `tick` has to be called next; None: not before something else happens."""
+
+    def tick(self, now_ms: int) -> list[Outcome[Any]]:
+        """Carries out everything due at `now_ms`."""
+
+
+class RecordCodec:
+    """Records of one internal topic as bytes: an int16 (the key's type, the value's version), then
+    the message. Built from the (key, value) classes; a key's `API_KEY` is its type."""
+
+    def __init__(self, pairs: Iterable[tuple[type[Message], type[Message]]]) -> None:
+        self._pairs = {key.API_KEY: (key, value) for key, value in pairs}
+
+    def encode(self, record: CoordinatorRecord) -> tuple[bytes, bytes | None]:
+        key = _VERSION.pack(record.key.API_KEY) + record.key.encode(0)
+        if record.value is None:
+            return key, None
+        version = record.value_version
+        return key, _VERSION.pack(version) + record.value.encode(version)
+
+    def decode(self, key: bytes | None, value: bytes | None) -> CoordinatorRecord | None:
+        """None for a type of key this version does not know: a newer broker wrote it, skip it."""
+        if key is None or len(key) < 2:
+            raise ProtocolError("a coordinator record without a typed key")
+        classes = self._pairs.get(_VERSION.unpack_from(key)[0])
+        if classes is None:
+            return None
+        decoded_key = classes[0].decode(key, 0, 2)
+        if value is None:
+            return CoordinatorRecord(decoded_key, None)
+        if len(value) < 2:
+            raise ProtocolError("a coordinator record whose value has no version")
+        (version,) = _VERSION.unpack_from(value)
+        return CoordinatorRecord(decoded_key, classes[1].decode(value, version, 2), version)
