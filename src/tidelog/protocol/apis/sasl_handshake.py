@@ -1,7 +1,7 @@
 """SaslHandshake (key 17): the client names its mechanism, the broker lists the ones it has.
 
-Never flexible. After version 0 the tokens follow as bare frames, after version 1 in SaslAuthenticate
-requests.
+Never flexible. After version 0 the tokens follow as bare frames, after version 1 as requests of key
+36.
 """
 
 from tidelog.protocol.schema import INT16, STRING, Array, Message, field
