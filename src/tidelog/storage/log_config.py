@@ -1,0 +1,52 @@
+"""The settings of one log, with Kafka's meanings and defaults."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+LONG_MAX = (1 << 63) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class LogConfig:
+    """One topic's settings as its logs use them (`cluster/topic_config.py` makes them from names).
+
+    -1 in the retention limits means no limit.
+    """
+
+    segment_bytes: int = 1 << 30
+    segment_ms: int = 7 * 24 * 3600 * 1000
+    segment_jitter_ms: int = 0
+    segment_index_bytes: int = 10 << 20
+    index_interval_bytes: int = 4096
+    retention_ms: int = 7 * 24 * 3600 * 1000
+    retention_bytes: int = -1
+    max_message_bytes: int = 1024 * 1024 + 12
+    cleanup_policy: frozenset[str] = frozenset({"delete"})
+    message_timestamp_type: str = "CreateTime"
+    message_timestamp_before_max_ms: int = LONG_MAX
+    message_timestamp_after_max_ms: int = 3600 * 1000
+    compression_type: str = "producer"
+    compression_gzip_level: int = -1
+    compression_lz4_level: int = 9
+    compression_zstd_level: int = 3
+    min_insync_replicas: int = 1
+    unclean_leader_election_enable: bool = False
+    delete_retention_ms: int = 24 * 3600 * 1000
+    min_cleanable_dirty_ratio: float = 0.5
+    min_compaction_lag_ms: int = 0
+    max_compaction_lag_ms: int = LONG_MAX
+    file_delete_delay_ms: int = 60_000
+    preallocate: bool = False
+    flush_messages: int = LONG_MAX
+    flush_ms: int = LONG_MAX
+    durability: str = "fsync"
+    producer_id_expiration_ms: int = 24 * 3600 * 1000
+
+    @property
+    def is_compacted(self) -> bool:
+        return "compact" in self.cleanup_policy
+
+    @property
+    def deletes_by_retention(self) -> bool:
+        return "delete" in self.cleanup_policy
