@@ -1,0 +1,208 @@
+"""Client quotas: how long a client has to wait so that its rate stays below its quota.
+
+A quota never refuses work. What a client did is counted in a sliding rate (eleven windows of one
+second unless told otherwise, as Kafka does); when the rate is above the quota the answer says how
+long the client has to stay away until the same amount spread over the longer time is within it,
+and the connection is not read from for that long.
+
+Which quota binds a client is found by its user and client id, the most specific first:
+
+    user and client id, user and any client id, user,
+    any user and client id, any user and any client id, any user,
+    client id, any client id
+
+Clients bound by the same entity share one rate when the entity leaves a part open: a quota of a
+user is for all of its client ids together, one of "any user" is for each user of its own.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+
+QuotaEntity = tuple[tuple[str, str | None], ...]
+"""The parts of an entity in order of their types; None as a name is the default of that type."""
+
+USER = "user"
+CLIENT_ID = "client-id"
+IP = "ip"
+
+PRODUCER_BYTE_RATE = "producer_byte_rate"
+CONSUMER_BYTE_RATE = "consumer_byte_rate"
+REQUEST_PERCENTAGE = "request_percentage"
+
+_NANOSECONDS_PER_PERCENT_SECOND = 10_000_000
+_RATES_MAX = 10_000
+
+
+class WindowedRate:
+    """An amount a second over the last few windows. Constant work for each event."""
+
+    __slots__ = ("_total", "_window_count", "_window_ms", "_windows")
+
+    def __init__(self, window_count: int, window_ms: int):
+        self._window_count = window_count
+        self._window_ms = window_ms
+        self._windows: deque[list[float]] = deque()
+        self._total = 0.0
+
+    def record(self, amount: float, now_ms: int) -> None:
+        windows = self._windows
+        self._drop_old(now_ms)
+        if not windows or now_ms - windows[-1][0] >= self._window_ms:
+            windows.append([now_ms, 0.0])
+        windows[-1][1] += amount
+        self._total += amount
+
+    def per_second(self, now_ms: int) -> float:
+        self._drop_old(now_ms)
+        return max(0.0, self._total) * 1000 / self.span_ms(now_ms)
+
+    def span_ms(self, now_ms: int) -> int:
+        """The time the rate is taken over: never less than all windows but the current one, so
+        that the first burst of a client is not taken for its rate."""
+        self._drop_old(now_ms)
+        elapsed_ms = now_ms - int(self._windows[0][0]) if self._windows else 0
+        full_windows_missing = self._window_count - 1 - elapsed_ms // self._window_ms
+        return elapsed_ms + max(0, full_windows_missing) * self._window_ms
+
+    def is_idle(self, now_ms: int) -> bool:
+        self._drop_old(now_ms)
+        return not self._windows
+
+    def _drop_old(self, now_ms: int) -> None:
+        windows = self._windows
+        oldest_ms = now_ms - self._window_count * self._window_ms
+        while windows and windows[0][0] <= oldest_ms:
+            self._total -= windows.popleft()[1]
+        if not windows:
+            self._total = 0.0
+
+
+def throttle_time_ms(rate: WindowedRate, bound_per_second: float, now_ms: int) -> int:
+    """How much longer the span of `rate` must be for its amount to be within the bound."""
+    per_second = rate.per_second(now_ms)
+    if per_second <= bound_per_second:
+        return 0
+    return round((per_second - bound_per_second) / bound_per_second * rate.span_ms(now_ms))
+
+
+def entity_candidates(user: str, client_id: str) -> tuple[QuotaEntity, ...]:
+    """The entities whose quota may bind a client, the most specific first."""
+    return (
+        ((CLIENT_ID, client_id), (USER, user)),
+        ((CLIENT_ID, None), (USER, user)),
+        ((USER, user),),
+        ((CLIENT_ID, client_id), (USER, None)),
+        ((CLIENT_ID, None), (USER, None)),
+        ((USER, None),),
+        ((CLIENT_ID, client_id),),
+        ((CLIENT_ID, None),),
+    )
+
+
+_Bucket = tuple[str, str, str]
+
+
+class ClientQuotas:
+    """The quotas of the cluster and the rates of the clients of this node.
+
+    Without any quota set every call returns 0 at once. No I/O, no clock of its own.
+    """
+
+    def __init__(self, *, window_count: int = 11, window_ms: int = 1000):
+        self._window_count = window_count
+        self._window_ms = window_ms
+        self._quotas: dict[QuotaEntity, dict[str, float]] = {}
+        self._rates: dict[_Bucket, WindowedRate] = {}
+        self._bounds: dict[_Bucket, tuple[float, _Bucket] | None] = {}
+
+    def replace(self, quotas: Mapping[QuotaEntity, Mapping[str, float]]) -> None:
+        """Take over the quotas of a new metadata image; what clients have used stays counted."""
+        self._quotas = {
+            tuple(sorted(entity, key=lambda part: part[0])): dict(values)
+            for entity, values in quotas.items()
+        }
+        self._bounds.clear()
+
+    def record_produce(self, user: str, client_id: str | None, size_bytes: int, now_ms: int) -> int:
+        """Count what a client produced; returns how long it is to be throttled, in ms."""
+        return self._record(PRODUCER_BYTE_RATE, user, client_id, size_bytes, now_ms)
+
+    def record_fetch(self, user: str, client_id: str | None, size_bytes: int, now_ms: int) -> int:
+        """Count what a client is about to be sent; returns its throttle time in ms.
+
+        A fetch that is throttled is answered without records, so its size is to be taken back
+        with `unrecord_fetch`: otherwise a client pays for what it never got.
+        """
+        return self._record(CONSUMER_BYTE_RATE, user, client_id, size_bytes, now_ms)
+
+    def unrecord_fetch(
+        self, user: str, client_id: str | None, size_bytes: int, now_ms: int
+    ) -> None:
+        self._record(CONSUMER_BYTE_RATE, user, client_id, -size_bytes, now_ms)
+
+    def record_request(self, user: str, client_id: str | None, busy_ns: int, now_ms: int) -> int:
+        """Count the time the node worked for a client; returns its throttle time in ms.
+
+        The quota is a percentage of one core; a throttle time is never longer than one window.
+        """
+        percent_seconds = busy_ns / _NANOSECONDS_PER_PERCENT_SECOND
+        throttle_ms = self._record(REQUEST_PERCENTAGE, user, client_id, percent_seconds, now_ms)
+        return min(throttle_ms, self._window_ms)
+
+    def fetch_size_bytes_max(self, user: str, client_id: str | None) -> int | None:
+        """The most one fetch may return: more would exceed the quota of all windows at once."""
+        bound = self.bound(CONSUMER_BYTE_RATE, user, client_id)
+        if bound is None:
+            return None
+        return int(bound * (self._window_count - 1) * self._window_ms / 1000)
+
+    def bound(self, key: str, user: str, client_id: str | None) -> float | None:
+        """The quota that binds a client, or None."""
+        found = self._find(key, user, client_id or "")
+        return found[0] if found is not None else None
+
+    def _record(
+        self, key: str, user: str, client_id: str | None, amount: float, now_ms: int
+    ) -> int:
+        if not self._quotas:
+            return 0
+        found = self._find(key, user, client_id or "")
+        if found is None:
+            return 0
+        bound_per_second, bucket = found
+        rate = self._rates.get(bucket)
+        if rate is None:
+            if len(self._rates) >= _RATES_MAX:
+                self._forget_idle(now_ms)
+            rate = self._rates[bucket] = WindowedRate(self._window_count, self._window_ms)
+        rate.record(amount, now_ms)
+        return throttle_time_ms(rate, bound_per_second, now_ms)
+
+    def _find(self, key: str, user: str, client_id: str) -> tuple[float, _Bucket] | None:
+        asked = (key, user, client_id)
+        try:
+            return self._bounds[asked]
+        except KeyError:
+            pass
+        found: tuple[float, _Bucket] | None = None
+        for entity in entity_candidates(user, client_id):
+            bound_per_second = self._quotas.get(entity, {}).get(key)
+            if bound_per_second is not None:
+                types = {part[0] for part in entity}
+                shared_by = (
+                    user if USER in types else "",
+                    client_id if CLIENT_ID in types else "",
+                )
+                found = (bound_per_second, (key, *shared_by))
+                break
+        if len(self._bounds) >= _RATES_MAX:
+            self._bounds.clear()
+        self._bounds[asked] = found
+        return found
+
+    def _forget_idle(self, now_ms: int) -> None:
+        """Drop rates that are zero: nothing is lost, and memory stays bounded."""
+        for bucket in [bucket for bucket, rate in self._rates.items() if rate.is_idle(now_ms)]:
+            del self._rates[bucket]
