@@ -1,0 +1,54 @@
+"""Variable-length integers: unsigned ones of flexible messages, zigzag ones of records."""
+
+from tidelog.protocol.errors import ProtocolError
+
+Buffer = bytes | bytearray | memoryview
+
+
+def read_uvarint(data: Buffer, at: int) -> tuple[int, int]:
+    """The unsigned 32-bit varint at `at`, and the position after it."""
+    value = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            if value > 0xFFFFFFFF:
+                raise ProtocolError("a varint exceeds 32 bits")
+            return value, at
+        shift += 7
+        if shift > 28:
+            raise ProtocolError("a varint is longer than five bytes")
+
+
+def read_varint(data: Buffer, at: int) -> tuple[int, int]:
+    """The zigzag varint of up to 64 bits at `at`, and the position after it."""
+    value = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            if value > 0xFFFFFFFFFFFFFFFF:
+                raise ProtocolError("a varint exceeds 64 bits")
+            return (value >> 1) ^ -(value & 1), at
+        shift += 7
+        if shift > 63:
+            raise ProtocolError("a varint is longer than ten bytes")
+
+
+def encode_uvarint(value: int) -> bytes:
+    """An unsigned varint; ValueError below zero."""
+    if value < 0x80:
+        return value.to_bytes(1, "big")
+    out = bytearray()
+    while value >= 0x80:
+        out.append((value & 0x7F) | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def encode_varint(value: int) -> bytes:
+    """A signed number of up to 64 bits as a zigzag varint."""
+    return encode_uvarint((value << 1) ^ (value >> 63))
