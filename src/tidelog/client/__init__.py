@@ -1,1 +1,46 @@
-"""The Python SDK: producer, consumer, admin, partitioners."""
+"""The Python SDK: publish, consume, commit, and a worker loop that loses nothing.
+
+    import tidelog.client
+
+    with tidelog.client.connect("localhost:9092") as client:
+        client.create_topic("orders", partitions=3)
+        client.publish("orders", key="42", value=b"one espresso")
+        client.flush()
+        for batch in client.consume("orders", group="billing", max_batch=500):
+            for message in batch:
+                ...
+            batch.commit()
+
+It stands on confluent-kafka, so it works with any Kafka broker.
+"""
+
+from tidelog.client.consuming import Batch, Subscription
+from tidelog.client.errors import (
+    ClientError,
+    ConnectError,
+    ConsumeError,
+    PublishError,
+    SerializationError,
+)
+from tidelog.client.message import Headers, Message
+from tidelog.client.publishing import Delivery
+from tidelog.client.session import Client, connect
+from tidelog.client.worker import Backoff, Worker, WorkerReport
+
+__all__ = [
+    "Backoff",
+    "Batch",
+    "Client",
+    "ClientError",
+    "ConnectError",
+    "ConsumeError",
+    "Delivery",
+    "Headers",
+    "Message",
+    "PublishError",
+    "SerializationError",
+    "Subscription",
+    "Worker",
+    "WorkerReport",
+    "connect",
+]
