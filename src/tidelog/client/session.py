@@ -6,8 +6,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from tidelog.client.consuming import Batch, Subscription
 from tidelog.client.errors import ClientError, ConnectError
