@@ -38,9 +38,13 @@ def read_varint(data: Buffer, at: int) -> tuple[int, int]:
 
 
 def encode_uvarint(value: int) -> bytes:
-    """An unsigned varint; ValueError below zero."""
-    if value < 0x80:
-        return value.to_bytes(1, "big")
+    """An unsigned varint."""
+    if 0 <= value < _TABLE_SIZE:
+        return _TABLE[value]
+    return _encode(value)
+
+
+def _encode(value: int) -> bytes:
     out = bytearray()
     while value >= 0x80:
         out.append((value & 0x7F) | 0x80)
@@ -49,6 +53,12 @@ def encode_uvarint(value: int) -> bytes:
     return bytes(out)
 
 
+# Lengths and deltas are small as a rule.
+_TABLE_SIZE = 1024
+_TABLE = [_encode(value) for value in range(_TABLE_SIZE)]
+
+
 def encode_varint(value: int) -> bytes:
     """A signed number of up to 64 bits as a zigzag varint."""
-    return encode_uvarint((value << 1) ^ (value >> 63))
+    unsigned = (value << 1) ^ (value >> 63)
+    return _TABLE[unsigned] if unsigned < _TABLE_SIZE else _encode(unsigned)

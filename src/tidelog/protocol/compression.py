@@ -1,0 +1,166 @@
+"""The four compressions of record batches, as Kafka's own clients write and read them.
+
+A batch names its codec in its attributes. What a client sends is not trusted: output is made
+piece by piece and stops at the caller's limit, so a small batch cannot fill the memory.
+"""
+
+import struct
+from enum import IntEnum
+from typing import Any
+
+import cramjam
+import lz4.frame
+import zstandard
+from isal import igzip, isal_zlib
+
+from tidelog.protocol.errors import ApiError, ErrorCode
+
+
+class Compression(IntEnum):
+    """The codecs, by their number in the attributes of a batch."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+
+# The framing of snappy-java: this header, then blocks of a length and raw snappy.
+_XERIAL_MAGIC = b"\x82SNAPPY\x00"
+_XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
+_XERIAL_BLOCK_BYTES = 32 * 1024
+_BLOCK_LENGTH = struct.Struct(">i")
+_GZIP_WINDOW_BITS = 31
+_ZSTD_PIECE_BYTES = 256 * 1024
+# The largest window that zstd itself accepts by default; more is memory for the asking.
+_ZSTD_WINDOW_BYTES_MAX = 1 << 27
+_MALFORMED: tuple[type[Exception], ...] = (
+    cramjam.DecompressionError,
+    isal_zlib.IsalError,  # type: ignore[assignment]  # its stub declares an instance
+    zstandard.ZstdError,
+    struct.error,
+    EOFError,
+    RuntimeError,  # lz4 has no error of its own
+)
+
+
+def compress(codec: Compression, data: bytes | bytearray | memoryview) -> bytes:
+    """The records section of a batch, compressed."""
+    if codec is Compression.NONE:
+        return bytes(data)
+    if codec is Compression.GZIP:
+        return bytes(igzip.compress(data))
+    if codec is Compression.SNAPPY:
+        return _compress_snappy(memoryview(data))
+    if codec is Compression.LZ4:
+        # What Kafka's reader takes: independent blocks of 64 KB.
+        return bytes(
+            lz4.frame.compress(
+                data, block_size=lz4.frame.BLOCKSIZE_MAX64KB, block_linked=False, store_size=False
+            )
+        )
+    return zstandard.ZstdCompressor().compress(data)
+
+
+def decompress(codec: Compression, data: bytes | bytearray | memoryview, limit_bytes: int) -> bytes:
+    """The records section in the clear.
+
+    ApiError: CORRUPT_MESSAGE if the data is not of this codec, MESSAGE_TOO_LARGE if there would be
+    more than `limit_bytes` of it.
+    """
+    try:
+        if codec is Compression.NONE:
+            return bytes(data)
+        if codec is Compression.GZIP:
+            return _decompress_members(data, limit_bytes, codec)
+        if codec is Compression.SNAPPY:
+            return _decompress_snappy(memoryview(data), limit_bytes)
+        if codec is Compression.LZ4:
+            return _decompress_members(data, limit_bytes, codec)
+        return _decompress_zstd(data, limit_bytes)
+    except _MALFORMED as error:
+        raise ApiError(
+            ErrorCode.CORRUPT_MESSAGE, f"the records are not {codec.name.lower()}: {error}"
+        ) from None
+
+
+def _too_large(limit_bytes: int) -> ApiError:
+    return ApiError(
+        ErrorCode.MESSAGE_TOO_LARGE, f"the records decompress to more than {limit_bytes} bytes"
+    )
+
+
+def _compress_snappy(data: memoryview) -> bytes:
+    parts: list[bytes] = [_XERIAL_HEADER]
+    for at in range(0, len(data), _XERIAL_BLOCK_BYTES):
+        block = bytes(cramjam.snappy.compress_raw(data[at : at + _XERIAL_BLOCK_BYTES]))
+        parts.append(_BLOCK_LENGTH.pack(len(block)))
+        parts.append(block)
+    return b"".join(parts)
+
+
+def _decompress_snappy(data: memoryview, limit_bytes: int) -> bytes:
+    """With snappy-java's framing, or without: some clients send the raw form."""
+    magic = _XERIAL_MAGIC
+    if data[: len(magic)] != magic:
+        if cramjam.snappy.decompress_raw_len(data) > limit_bytes:
+            raise _too_large(limit_bytes)
+        return bytes(cramjam.snappy.decompress_raw(data))
+    parts: list[bytes] = []
+    total = at = 0
+    while at < len(data):
+        if data[at : at + len(magic)] == magic:
+            at += len(_XERIAL_HEADER)
+            continue
+        (size,) = _BLOCK_LENGTH.unpack_from(data, at)
+        at += _BLOCK_LENGTH.size
+        if not 0 <= size <= len(data) - at:
+            raise EOFError(f"a block of {size} bytes in the last {len(data) - at}")
+        block = data[at : at + size]
+        total += cramjam.snappy.decompress_raw_len(block)
+        if total > limit_bytes:
+            raise _too_large(limit_bytes)
+        parts.append(bytes(cramjam.snappy.decompress_raw(block)))
+        at += size
+    return b"".join(parts)
+
+
+def _decompressor(codec: Compression) -> Any:
+    if codec is Compression.GZIP:
+        return isal_zlib.decompressobj(wbits=_GZIP_WINDOW_BITS)
+    return lz4.frame.LZ4FrameDecompressor()
+
+
+def _decompress_members(
+    data: bytes | bytearray | memoryview, limit_bytes: int, codec: Compression
+) -> bytes:
+    """One or more gzip members, or lz4 frames, in a row."""
+    parts: list[bytes] = []
+    room = limit_bytes
+    rest: bytes | bytearray | memoryview | None = data
+    while rest:
+        member = _decompressor(codec)
+        part = member.decompress(memoryview(rest), room + 1)
+        room -= len(part)
+        if room < 0:
+            raise _too_large(limit_bytes)
+        if not member.eof:
+            raise EOFError("the end is missing")
+        parts.append(part)
+        rest = member.unused_data
+    return b"".join(parts)
+
+
+def _decompress_zstd(data: bytes | bytearray | memoryview, limit_bytes: int) -> bytes:
+    # A one-shot decompress needs the size in the frame and drops every frame but the first.
+    decompressor = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_BYTES_MAX)
+    parts: list[bytes] = []
+    room = limit_bytes
+    with decompressor.stream_reader(data, read_across_frames=True) as reader:
+        while part := reader.read(min(_ZSTD_PIECE_BYTES, room + 1)):
+            room -= len(part)
+            if room < 0:
+                raise _too_large(limit_bytes)
+            parts.append(part)
+    return b"".join(parts)
