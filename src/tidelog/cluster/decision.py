@@ -1,0 +1,36 @@
+"""What the controller decides."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from tidelog.protocol.errors import ApiError, ErrorCode
+from tidelog.protocol.schema import Message
+
+Rows = TypeVar("Rows")
+
+# A decision is one batch of the metadata log, and a batch has to stay small enough to replicate.
+RECORDS_PER_DECISION_MAX = 10_000
+
+
+@dataclass(slots=True, frozen=True)
+class Decision(Generic[Rows]):
+    """Records that make the change when they are committed, and the rows to answer with then.
+
+    Nothing has happened yet: hand it to `MetadataLog.submit`. Without records (everything failed,
+    or only validation was asked for) the rows can be answered at once.
+    """
+
+    records: list[Message]
+    rows: Rows
+
+
+def check_record_limit(records: list[Message]) -> None:
+    """Refuses a request whose decision would not fit into one batch."""
+    if len(records) > RECORDS_PER_DECISION_MAX:
+        raise ApiError(
+            ErrorCode.POLICY_VIOLATION,
+            f"The request makes {len(records)} metadata changes; "
+            f"one request may make {RECORDS_PER_DECISION_MAX}. Split it.",
+        )

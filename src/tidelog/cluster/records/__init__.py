@@ -1,0 +1,1 @@
+"""The records of the metadata log, in Kafka's formats and under Kafka's ids."""
