@@ -39,6 +39,7 @@ class _EncoderWriter:
     def write(self) -> Source:
         self._struct(self.cls, "message")
         self._flush()
+        self.source.line("return None")
         return self.source
 
     def _put(self, code: str, value: str) -> None:
