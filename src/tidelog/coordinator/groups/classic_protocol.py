@@ -1,0 +1,707 @@
+"""The classic group protocol: JoinGroup, SyncGroup, Heartbeat, LeaveGroup and their timeouts.
+
+Joins are parked until every member has joined or the rebalance timeout has run out; syncs until
+the leader has brought the assignment and its record is in the log. Whoever is still parked when the
+group starts over is sent back with REBALANCE_IN_PROGRESS, so that no member waits for an answer
+that nobody will give.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tidelog.coordinator.groups.classic_group import (
+    GROUP_METADATA_VERSION,
+    ClassicGroup,
+    ClassicMember,
+    ClassicState,
+    protocol_pairs,
+)
+from tidelog.coordinator.groups.client_context import ClientContext
+from tidelog.coordinator.groups.group_config import GroupConfig
+from tidelog.coordinator.records.group import GroupMetadataKey
+from tidelog.coordinator.shard import CoordinatorRecord, Outcome, Reply, Ticket
+from tidelog.coordinator.timers import Timers
+from tidelog.protocol.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
+from tidelog.protocol.apis.join_group import JoinGroupRequest, JoinGroupResponse
+from tidelog.protocol.apis.leave_group import (
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    MemberIdentity,
+    MemberResponse,
+)
+from tidelog.protocol.apis.sync_group import SyncGroupRequest, SyncGroupResponse
+from tidelog.protocol.errors import ApiError, ErrorCode
+
+# From these versions on a new member is sent away with an id first, and a leader may be told not to
+# assign.
+_MEMBER_ID_REQUIRED_FROM = 4
+_SKIP_ASSIGNMENT_FROM = 9
+
+EMPTY, PREPARING, COMPLETING, STABLE, DEAD = (
+    ClassicState.EMPTY,
+    ClassicState.PREPARING_REBALANCE,
+    ClassicState.COMPLETING_REBALANCE,
+    ClassicState.STABLE,
+    ClassicState.DEAD,
+)
+
+
+def join_error(error: ErrorCode, member_id: str = "") -> JoinGroupResponse:
+    return JoinGroupResponse(error_code=error, member_id=member_id)
+
+
+def append_error(error: ApiError) -> ErrorCode:
+    """What a client is told when the log refused the group's record."""
+    if error.code in (
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.REQUEST_TIMED_OUT,
+    ):
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    if error.code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR):
+        return ErrorCode.NOT_COORDINATOR
+    if error.code in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE):
+        return ErrorCode.UNKNOWN_SERVER_ERROR
+    return error.code
+
+
+class ClassicProtocol:
+    """Drives the classic groups of one shard. `find` looks a live classic group up for a timer."""
+
+    def __init__(
+        self,
+        config: GroupConfig,
+        timers: Timers[Outcome[Any]],
+        find: Callable[[str], ClassicGroup | None],
+        new_id: Callable[[], str],
+    ) -> None:
+        self._config = config
+        self._timers = timers
+        self._find = find
+        self._new_id = new_id
+
+    # JoinGroup
+
+    def join(
+        self,
+        group: ClassicGroup,
+        client: ClientContext,
+        request: JoinGroupRequest,
+        ticket: Ticket,
+        now_ms: int,
+    ) -> Outcome[JoinGroupResponse]:
+        if not self._has_room(group, request.member_id):
+            group.remove(request.member_id)
+            self._timers.cancel(("session", group.group_id, request.member_id))
+            return Outcome(response=join_error(ErrorCode.GROUP_MAX_SIZE_REACHED))
+        if group.state is DEAD:
+            return Outcome(
+                response=join_error(ErrorCode.COORDINATOR_NOT_AVAILABLE, request.member_id)
+            )
+        if not group.supports(request.protocol_type, request.protocols):
+            return Outcome(
+                response=join_error(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, request.member_id)
+            )
+        if request.member_id:
+            return self._join_known(group, client, request, ticket, now_ms)
+        if request.group_instance_id is not None:
+            return self._join_static(group, client, request, ticket, now_ms)
+        return self._join_dynamic(group, client, request, ticket, now_ms)
+
+    def _has_room(self, group: ClassicGroup, member_id: str) -> bool:
+        limit = self._config.group_max_size
+        if group.state is PREPARING:
+            # Counting those who joined, not the members, lets the last ones to come be turned away
+            # when the limit was lowered under a running group.
+            member = group.members.get(member_id)
+            if member is not None and member.join_ticket is not None:
+                return True
+            return group.joining < limit
+        if group.state in (COMPLETING, STABLE):
+            return member_id in group.members or len(group.members) < limit
+        return True
+
+    def _join_dynamic(
+        self,
+        group: ClassicGroup,
+        client: ClientContext,
+        request: JoinGroupRequest,
+        ticket: Ticket,
+        now_ms: int,
+    ) -> Outcome[JoinGroupResponse]:
+        member_id = f"{client.client_id}-{self._new_id()}"
+        if client.api_version < _MEMBER_ID_REQUIRED_FROM:
+            return self._add_member(group, client, request, member_id, ticket, now_ms)
+        group.pending_members.add(member_id)
+        self._schedule_session(group.group_id, member_id, now_ms + request.session_timeout_ms)
+        return Outcome(response=join_error(ErrorCode.MEMBER_ID_REQUIRED, member_id))
+
+    def _join_static(
+        self,
+        group: ClassicGroup,
+        client: ClientContext,
+        request: JoinGroupRequest,
+        ticket: Ticket,
+        now_ms: int,
+    ) -> Outcome[JoinGroupResponse]:
+        assert request.group_instance_id is not None
+        member_id = f"{request.group_instance_id}-{self._new_id()}"
+        if request.group_instance_id in group.static_members:
+            return self._replace_static(group, client, request, member_id, ticket, now_ms)
+        return self._add_member(group, client, request, member_id, ticket, now_ms)
+
+    def _join_known(
+        self,
+        group: ClassicGroup,
+        client: ClientContext,
+        request: JoinGroupRequest,
+        ticket: Ticket,
+        now_ms: int,
+    ) -> Outcome[JoinGroupResponse]:
+        member_id = request.member_id
+        if member_id in group.pending_members:
+            if request.group_instance_id is not None:
+                return Outcome(response=join_error(ErrorCode.INVALID_REQUEST, member_id))
+            return self._add_member(group, client, request, member_id, ticket, now_ms)
+        try:
+            group.check_member(member_id, request.group_instance_id)
+        except ApiError as error:
+            return Outcome(response=join_error(error.code, member_id))
+        member = group.members[member_id]
+        changed = not member.matches(request.protocols)
+        # A leader that joins again saw something that no member's metadata shows, such as a
+        # new partition: that is a rebalance.
+        leader_rejoins = group.state is STABLE and group.leader == member_id
+        if group.state is PREPARING or changed or leader_rejoins:
+            if group.state is EMPTY:
+                return Outcome(response=join_error(ErrorCode.UNKNOWN_MEMBER_ID, member_id))
+            return self._update_member(group, request, member, ticket, now_ms)
+        if group.state in (COMPLETING, STABLE):
+            # The answer to its first join was lost: the generation it missed is still good.
+            return Outcome(response=self._join_response(group, member))
+        return Outcome(response=join_error(ErrorCode.UNKNOWN_MEMBER_ID, member_id))
+
+    def _join_response(self, group: ClassicGroup, member: ClassicMember) -> JoinGroupResponse:
+        leads = group.leader == member.member_id
+        return JoinGroupResponse(
+            generation_id=group.generation,
+            protocol_type=group.protocol_type,
+            protocol_name=group.protocol or "",
+            leader=group.leader or "",
+            member_id=member.member_id,
+            members=group.response_members() if leads and group.state is COMPLETING else [],
+        )
+
+    def _add_member(
+        self,
+        group: ClassicGroup,
+        client: ClientContext,
+        request: JoinGroupRequest,
+        member_id: str,
+        ticket: Ticket,
+        now_ms: int,
+    ) -> Outcome[JoinGroupResponse]:
+        member = ClassicMember(
+            member_id,
+            request.group_instance_id,
+            client.client_id,
+            client.client_host,
+            request.rebalance_timeout_ms,
+            request.session_timeout_ms,
+            protocol_pairs(request.protocols),
+            is_new=True,
+            join_ticket=ticket,
+        )
+        if group.state is PREPARING and group.previous_state is EMPTY:
+            group.new_member_added = True
+        group.add(member, request.protocol_type)
+        # A new member cannot send heartbeats while its join is parked. If its client gives up and
+        # tries again, the old join would stay for ever, so it has a long deadline of its own.
+        self._schedule_session(
+            group.group_id, member_id, now_ms + self._config.group_new_member_join_timeout_ms
+        )
+        return self._rebalance_or_complete(group, now_ms)
+
+    def _update_member(
+        self,
+        group: ClassicGroup,
+        request: JoinGroupRequest,
+        member: ClassicMember,
+        ticket: Ticket,
+        now_ms: int,
+    ) -> Outcome[JoinGroupResponse]:
+        group.update(
+            member,
+            protocol_pairs(request.protocols),
+            request.rebalance_timeout_ms,
+            request.session_timeout_ms,
+        )
+        replies = self._park_join(group, member, ticket)
+        outcome = self._rebalance_or_complete(group, now_ms)
+        outcome.replies[:0] = replies
+        return outcome
+
+    def _park_join(self, group: ClassicGroup, member: ClassicMember, ticket: Ticket) -> list[Reply]:
+        replaced = group.park_join(member, ticket)
+        if replaced is None:
+            return []
+        return [Reply(replaced, join_error(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))]
+
+    def _replace_static(
+        self,
+        group: ClassicGroup,
+        client: ClientContext,
+        request: JoinGroupRequest,
+        new_member_id: str,
+        ticket: Ticket,
+        now_ms: int,
+    ) -> Outcome[JoinGroupResponse]:
+        """A static member came back without its id. In a stable group whose protocol stays the
+        same that is no rebalance: the new id is written down and the assignment stands."""
+        instance_id = request.group_instance_id
+        assert instance_id is not None
+        old_member_id = group.static_members[instance_id]
+        member = group.members[old_member_id]
+        replies = self._fence_parked(group, member)
+        before = (member.protocols, member.rebalance_timeout_ms, member.session_timeout_ms)
+        group.update(
+            member,
+            protocol_pairs(request.protocols),
+            request.rebalance_timeout_ms,
+            request.session_timeout_ms,
+        )
+        if group.state is STABLE and group.select_protocol() == group.protocol:
+            return self._swap_static_id(
+                group, client, member, new_member_id, before, replies, now_ms
+            )
+
+        self._rename_static(group, client, instance_id, new_member_id, now_ms)
+        group.park_join(member, ticket)
+        if group.state is COMPLETING:
+            # The leader may already be assigning to the old id: everybody starts over.
+            outcome = self.prepare_rebalance(group, now_ms)
+        else:
+            outcome = self._rebalance_or_complete(group, now_ms)
+        outcome.replies[:0] = replies
+        return outcome
+
+    def _swap_static_id(
+        self,
+        group: ClassicGroup,
+        client: ClientContext,
+        member: ClassicMember,
+        new_member_id: str,
+        before: tuple[list[tuple[str, bytes]], int, int],
+        replies: list[Reply],
+        now_ms: int,
+    ) -> Outcome[JoinGroupResponse]:
+        old_member_id = member.member_id
+        was_leader = group.leader == old_member_id
+        record = self.metadata_record(
+            group, group_assignments(group), now_ms, renamed=(old_member_id, new_member_id)
+        )
+        knows_skip = client.api_version >= _SKIP_ASSIGNMENT_FROM
+        response = JoinGroupResponse(
+            generation_id=group.generation,
+            protocol_type=group.protocol_type,
+            protocol_name=group.protocol or "",
+            # An old client that reads its own id here would assign, and its SyncGroup would
+            # be ignored: it is told the id that no longer exists.
+            leader=(new_member_id if was_leader and knows_skip else group.leader) or "",
+            skip_assignment=was_leader and knows_skip,
+            member_id=new_member_id,
+        )
+
+        def settle(error: ApiError | None) -> None:
+            if error is not None:
+                group.update(member, *before)
+                response.error_code = append_error(error)
+                response.member_id = ""
+                return
+            self._timers.cancel(("session", group.group_id, old_member_id))
+            member.client_id, member.client_host = client.client_id, client.client_host
+            self.extend_session(group, member, now_ms)
+            if was_leader and knows_skip:
+                response.members = group.response_members()
+
+        return Outcome([record], response, replies, settle=settle)
+
+    def _rename_static(
+        self,
+        group: ClassicGroup,
+        client: ClientContext,
+        instance_id: str,
+        new_member_id: str,
+        now_ms: int,
+    ) -> None:
+        old_member_id = group.static_members[instance_id]
+        self._timers.cancel(("session", group.group_id, old_member_id))
+        member = group.rename_static_member(instance_id, new_member_id)
+        member.client_id, member.client_host = client.client_id, client.client_host
+        group.pending_sync_members.discard(old_member_id)
+        self.extend_session(group, member, now_ms)
+
+    def _fence_parked(self, group: ClassicGroup, member: ClassicMember) -> list[Reply]:
+        replies = []
+        if (ticket := group.take_join(member)) is not None:
+            error = join_error(ErrorCode.FENCED_INSTANCE_ID, member.member_id)
+            replies.append(Reply(ticket, error))
+        if member.sync_ticket is not None:
+            fenced = SyncGroupResponse(error_code=ErrorCode.FENCED_INSTANCE_ID)
+            replies.append(Reply(member.sync_ticket, fenced))
+            member.sync_ticket = None
+        return replies
+
+    # The course of a rebalance
+
+    def _rebalance_or_complete(self, group: ClassicGroup, now_ms: int) -> Outcome[Any]:
+        if group.can_rebalance:
+            return self.prepare_rebalance(group, now_ms)
+        return self._complete_if_joined(group, now_ms)
+
+    def _complete_if_joined(self, group: ClassicGroup, now_ms: int) -> Outcome[Any]:
+        if group.state is PREPARING and group.previous_state is not EMPTY and group.all_joined:
+            return self._complete_join(group, now_ms)
+        return Outcome()
+
+    def prepare_rebalance(self, group: ClassicGroup, now_ms: int) -> Outcome[Any]:
+        outcome: Outcome[Any] = Outcome()
+        if group.state is COMPLETING:
+            outcome.replies += self._reset_assignments(
+                group, ErrorCode.REBALANCE_IN_PROGRESS, now_ms
+            )
+        self._end_sync_phase(group)
+        first = group.state is EMPTY
+        group.transition(PREPARING, now_ms)
+        if first:
+            # A new group waits a moment for more members, so that it does not rebalance for each.
+            delay_ms = self._config.group_initial_rebalance_delay_ms
+            remaining_ms = max(group.rebalance_timeout_ms - delay_ms, 0)
+            group.new_member_added = False
+            self._schedule_initial(group.group_id, delay_ms, remaining_ms, now_ms)
+        elif group.all_joined:
+            outcome.absorb(self._complete_join(group, now_ms))
+        else:
+            self._schedule_join_timeout(group, now_ms)
+        return outcome
+
+    def _schedule_initial(
+        self, group_id: str, delay_ms: int, remaining_ms: int, now_ms: int
+    ) -> None:
+        def due(due_ms: int) -> Outcome[Any]:
+            group = self._find(group_id)
+            if group is None or group.state is not PREPARING:
+                return Outcome()
+            if group.new_member_added and remaining_ms > 0:
+                group.new_member_added = False
+                next_delay_ms = min(self._config.group_initial_rebalance_delay_ms, remaining_ms)
+                left_ms = max(remaining_ms - delay_ms, 0)
+                self._schedule_initial(group_id, next_delay_ms, left_ms, due_ms)
+                return Outcome()
+            return self._complete_join(group, due_ms)
+
+        self._timers.schedule(("join", group_id), now_ms + delay_ms, due)
+
+    def _schedule_join_timeout(self, group: ClassicGroup, now_ms: int) -> None:
+        def due(due_ms: int) -> Outcome[Any]:
+            current = self._find(group.group_id)
+            if current is None or current.state is not PREPARING:
+                return Outcome()
+            return self._complete_join(current, due_ms)
+
+        deadline_ms = now_ms + group.rebalance_timeout_ms
+        self._timers.schedule(("join", group.group_id), deadline_ms, due)
+
+    def _complete_join(self, group: ClassicGroup, now_ms: int) -> Outcome[Any]:
+        self._timers.cancel(("join", group.group_id))
+        absent = [
+            member.member_id
+            for member in group.members.values()
+            if member.join_ticket is None and member.group_instance_id is None
+        ]
+        for member_id in absent:
+            group.remove(member_id)
+            self._timers.cancel(("session", group.group_id, member_id))
+        if not group.elect_joined_leader() and group.members:
+            # Only static members are left and none has joined: wait until their sessions end.
+            self._schedule_join_timeout(group, now_ms)
+            return Outcome()
+        group.begin_generation(now_ms)
+        if group.state is EMPTY:
+            return Outcome([self.metadata_record(group, {}, now_ms)])
+        outcome: Outcome[Any] = Outcome()
+        for member in group.members.values():
+            if (ticket := group.take_join(member)) is not None:
+                outcome.replies.append(Reply(ticket, self._join_response(group, member)))
+            member.is_new = False
+            self.extend_session(group, member, now_ms)
+            group.pending_sync_members.add(member.member_id)
+        self._schedule_sync_timeout(group, now_ms)
+        return outcome
+
+    # SyncGroup
+
+    def sync(
+        self, group: ClassicGroup, request: SyncGroupRequest, ticket: Ticket, now_ms: int
+    ) -> Outcome[SyncGroupResponse]:
+        error = self._sync_error(group, request)
+        if error is not None:
+            return Outcome(response=SyncGroupResponse(error_code=error))
+        member = group.members[request.member_id]
+        group.pending_sync_members.discard(member.member_id)
+        if not group.pending_sync_members:
+            self._timers.cancel(("sync", group.group_id))
+        if group.state is STABLE:
+            return Outcome(response=self._sync_response(group, member))
+        replies = []
+        if member.sync_ticket is not None:
+            again = SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS)
+            replies.append(Reply(member.sync_ticket, again))
+        member.sync_ticket = ticket
+        if group.leader != member.member_id:
+            return Outcome(replies=replies)
+        outcome = self._store_assignment(group, request, now_ms)
+        outcome.replies[:0] = replies
+        return outcome
+
+    def _sync_error(self, group: ClassicGroup, request: SyncGroupRequest) -> ErrorCode | None:
+        if group.state is DEAD:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        try:
+            group.check_member(request.member_id, request.group_instance_id)
+        except ApiError as error:
+            return error.code
+        if request.generation_id != group.generation:
+            return ErrorCode.ILLEGAL_GENERATION
+        for said, known in (
+            (request.protocol_type, group.protocol_type),
+            (request.protocol_name, group.protocol),
+        ):
+            if said is not None and known is not None and said != known:
+                return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        if group.state is PREPARING:
+            return ErrorCode.REBALANCE_IN_PROGRESS
+        return None
+
+    def _store_assignment(
+        self, group: ClassicGroup, request: SyncGroupRequest, now_ms: int
+    ) -> Outcome[SyncGroupResponse]:
+        assignments = {row.member_id: row.assignment for row in request.assignments}
+        record = self.metadata_record(group, assignments, now_ms)
+
+        def settle(error: ApiError | None) -> Outcome[Any]:
+            if error is not None:
+                code = append_error(error)
+                outcome: Outcome[Any] = Outcome(
+                    replies=self._reset_assignments(group, code, now_ms)
+                )
+                outcome.absorb(self.prepare_rebalance(group, now_ms))
+                return outcome
+            # Replaying the record has given the members their assignments and made the group
+            # stable. The answers may leave only when the record is committed, so they go with it.
+            return Outcome(replies=self._answer_syncs(group, ErrorCode.NONE, now_ms))
+
+        return Outcome([record], settle=settle)
+
+    def _sync_response(self, group: ClassicGroup, member: ClassicMember) -> SyncGroupResponse:
+        return SyncGroupResponse(
+            protocol_type=group.protocol_type,
+            protocol_name=group.protocol,
+            assignment=member.assignment,
+        )
+
+    def _answer_syncs(self, group: ClassicGroup, error: ErrorCode, now_ms: int) -> list[Reply]:
+        replies = []
+        for member in group.members.values():
+            if member.sync_ticket is None:
+                continue
+            if error is ErrorCode.NONE:
+                response = self._sync_response(group, member)
+            else:
+                response = SyncGroupResponse(error_code=error)
+            replies.append(Reply(member.sync_ticket, response))
+            member.sync_ticket = None
+            self.extend_session(group, member, now_ms)
+        return replies
+
+    def _reset_assignments(self, group: ClassicGroup, error: ErrorCode, now_ms: int) -> list[Reply]:
+        for member in group.members.values():
+            member.assignment = b""
+        return self._answer_syncs(group, error, now_ms)
+
+    def _schedule_sync_timeout(self, group: ClassicGroup, now_ms: int) -> None:
+        generation = group.generation
+
+        def due(due_ms: int) -> Outcome[Any]:
+            current = self._find(group.group_id)
+            if (
+                current is None
+                or current.generation != generation
+                or current.state not in (COMPLETING, STABLE)
+                or not current.pending_sync_members
+            ):
+                return Outcome()
+            for member_id in list(current.pending_sync_members):
+                current.remove(member_id)
+                self._timers.cancel(("session", current.group_id, member_id))
+            return self.prepare_rebalance(current, due_ms)
+
+        deadline_ms = now_ms + group.rebalance_timeout_ms
+        self._timers.schedule(("sync", group.group_id), deadline_ms, due)
+
+    def _end_sync_phase(self, group: ClassicGroup) -> None:
+        group.pending_sync_members.clear()
+        self._timers.cancel(("sync", group.group_id))
+
+    # Heartbeat and sessions
+
+    def heartbeat(
+        self, group: ClassicGroup, request: HeartbeatRequest, now_ms: int
+    ) -> HeartbeatResponse:
+        """Cost: two dictionary look-ups and one write; no allocation but the response."""
+        if group.state is DEAD:
+            raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        group.check_member(request.member_id, request.group_instance_id)
+        if request.generation_id != group.generation:
+            raise ApiError(ErrorCode.ILLEGAL_GENERATION)
+        if group.state is EMPTY:
+            raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID)
+        self.extend_session(group, group.members[request.member_id], now_ms)
+        if group.state is PREPARING:
+            return HeartbeatResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS)
+        return HeartbeatResponse()
+
+    def extend_session(self, group: ClassicGroup, member: ClassicMember, now_ms: int) -> None:
+        self._schedule_session(group.group_id, member.member_id, now_ms + member.session_timeout_ms)
+
+    def _schedule_session(self, group_id: str, member_id: str, deadline_ms: int) -> None:
+        self._timers.schedule(
+            ("session", group_id, member_id),
+            deadline_ms,
+            lambda due_ms: self._session_ended(group_id, member_id, due_ms),
+        )
+
+    def _session_ended(self, group_id: str, member_id: str, now_ms: int) -> Outcome[Any]:
+        group = self._find(group_id)
+        if group is None or group.state is DEAD:
+            return Outcome()
+        if member_id in group.pending_members:
+            group.remove(member_id)
+            return self._after_removal(group, now_ms)
+        member = group.members.get(member_id)
+        if member is None or member.is_waiting:
+            return Outcome()
+        outcome: Outcome[Any] = Outcome(replies=self._drop_member(group, member))
+        outcome.absorb(self._after_removal(group, now_ms))
+        return outcome
+
+    # LeaveGroup
+
+    def leave(
+        self, group: ClassicGroup, request: LeaveGroupRequest, now_ms: int
+    ) -> Outcome[LeaveGroupResponse]:
+        if group.state is DEAD:
+            response = LeaveGroupResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            return Outcome(response=response)
+        rows = []
+        replies: list[Reply] = []
+        for identity in request.members:
+            error = self._leave_one(group, identity, replies)
+            rows.append(
+                MemberResponse(
+                    member_id=identity.member_id,
+                    group_instance_id=identity.group_instance_id,
+                    error_code=error,
+                )
+            )
+        outcome: Outcome[LeaveGroupResponse] = Outcome(replies=replies)
+        if any(row.error_code == ErrorCode.NONE for row in rows):
+            outcome.absorb(self._after_removal(group, now_ms))
+        outcome.response = LeaveGroupResponse(members=rows)
+        return outcome
+
+    def _leave_one(
+        self, group: ClassicGroup, identity: MemberIdentity, replies: list[Reply]
+    ) -> ErrorCode:
+        member_id = identity.member_id
+        instance_id = identity.group_instance_id
+        if not member_id:
+            # An operator removes a static member by its instance id alone.
+            if instance_id is None or instance_id not in group.static_members:
+                return ErrorCode.UNKNOWN_MEMBER_ID
+            member_id = group.static_members[instance_id]
+        elif member_id in group.pending_members:
+            group.remove(member_id)
+            self._timers.cancel(("session", group.group_id, member_id))
+            return ErrorCode.NONE
+        try:
+            group.check_member(member_id, instance_id)
+        except ApiError as error:
+            return error.code
+        replies += self._drop_member(group, group.members[member_id])
+        return ErrorCode.NONE
+
+    def _drop_member(self, group: ClassicGroup, member: ClassicMember) -> list[Reply]:
+        """Removes it; if it still waits it is told to join anew, should it be alive after all."""
+        replies = []
+        if (ticket := group.take_join(member)) is not None:
+            replies.append(Reply(ticket, join_error(ErrorCode.UNKNOWN_MEMBER_ID)))
+        if member.sync_ticket is not None:
+            gone = SyncGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID)
+            replies.append(Reply(member.sync_ticket, gone))
+            member.sync_ticket = None
+        self._timers.cancel(("session", group.group_id, member.member_id))
+        group.remove(member.member_id)
+        return replies
+
+    def _after_removal(self, group: ClassicGroup, now_ms: int) -> Outcome[Any]:
+        if group.state in (STABLE, COMPLETING):
+            return self.prepare_rebalance(group, now_ms)
+        return self._complete_if_joined(group, now_ms)
+
+    # Loading, unloading, records
+
+    def loaded(self, group: ClassicGroup, now_ms: int) -> Outcome[Any]:
+        """Sessions start anew: the members could not have sent heartbeats meanwhile."""
+        for member in group.members.values():
+            self.extend_session(group, member, now_ms)
+        if len(group.members) > self._config.group_max_size:
+            return self.prepare_rebalance(group, now_ms)
+        return Outcome()
+
+    def dismiss(self, group: ClassicGroup, error: ErrorCode) -> list[Reply]:
+        """Answers everything parked; the group is leaving this shard or becoming another kind."""
+        replies = []
+        for member in group.members.values():
+            if (ticket := group.take_join(member)) is not None:
+                replies.append(Reply(ticket, join_error(error, member.member_id)))
+            if member.sync_ticket is not None:
+                replies.append(Reply(member.sync_ticket, SyncGroupResponse(error_code=error)))
+                member.sync_ticket = None
+        return replies
+
+    def cancel_timers(self, group: ClassicGroup) -> None:
+        self._timers.cancel(("join", group.group_id))
+        self._timers.cancel(("sync", group.group_id))
+        for member_id in (*group.members, *group.pending_members):
+            self._timers.cancel(("session", group.group_id, member_id))
+
+    def metadata_record(
+        self,
+        group: ClassicGroup,
+        assignments: dict[str, bytes],
+        now_ms: int,
+        *,
+        renamed: tuple[str, str] | None = None,
+    ) -> CoordinatorRecord:
+        return CoordinatorRecord(
+            GroupMetadataKey(group=group.group_id),
+            group.snapshot(assignments, now_ms, renamed=renamed),
+            GROUP_METADATA_VERSION,
+        )
+
+
+def group_assignments(group: ClassicGroup) -> dict[str, bytes]:
+    return {member.member_id: member.assignment for member in group.members.values()}
