@@ -1,0 +1,456 @@
+"""One partition on this node: its log, and who leads and follows it.
+
+Theory of operation. The controller's records say who leads at which epoch; `lead`, `follow` and
+`stop` carry that out. While it leads, a partition takes writes, and its high watermark is the
+smallest durable end among the in-sync replicas: its own log's `durable_offset`, and what followers
+ask for in their fetches. Readers see nothing above the high watermark, and readers of committed
+records nothing above the last stable offset, below which every transaction has ended *and* the
+marker that ended it is below the high watermark.
+
+    log_start_offset <= last_stable_offset <= high_watermark <= log_end_offset
+
+Everything runs on the loop thread.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple, NoReturn
+
+from tidelog.cluster.image import NO_LEADER, PartitionImage
+from tidelog.cluster.replica import ReplicaState
+from tidelog.protocol.errors import ApiError, ErrorCode
+from tidelog.storage.append_result import AppendResult, Origin
+from tidelog.storage.log import Log
+from tidelog.storage.log_slice import LogSlice
+from tidelog.storage.transaction_index import AbortedTransaction
+
+ACKS_ALL = -1
+NO_EPOCH = -1
+UNDEFINED_OFFSET = -1
+
+# Timestamps of ListOffsets that are no times.
+LATEST_TIMESTAMP = -1
+EARLIEST_TIMESTAMP = -2
+MAX_TIMESTAMP = -3
+EARLIEST_LOCAL_TIMESTAMP = -4
+LATEST_TIERED_TIMESTAMP = -5
+EARLIEST_PENDING_UPLOAD_TIMESTAMP = -6
+
+
+class EpochEndOffset(NamedTuple):
+    """Where an epoch ended; both -1 when that is not known."""
+
+    leader_epoch: int
+    end_offset: int
+
+
+class ListedOffset(NamedTuple):
+    """The answer to a search by time; offset -1 means that there is no such record."""
+
+    timestamp_ms: int
+    offset: int
+    leader_epoch: int
+
+
+NOTHING_LISTED = ListedOffset(-1, UNDEFINED_OFFSET, NO_EPOCH)
+
+
+class PartitionRead:
+    """What a fetch of one partition gets.
+
+    `aborted_transactions` is None unless the reader wants committed records only. With a
+    `diverging_epoch` there is nothing to read: the reader's log went another way from there on.
+    """
+
+    __slots__ = (
+        "aborted_transactions",
+        "diverging_epoch",
+        "high_watermark",
+        "last_stable_offset",
+        "log_start_offset",
+        "slice",
+    )
+
+    def __init__(
+        self,
+        slice: LogSlice | None,
+        high_watermark: int,
+        last_stable_offset: int,
+        log_start_offset: int,
+        aborted_transactions: list[AbortedTransaction] | None,
+        diverging_epoch: EpochEndOffset | None = None,
+    ) -> None:
+        self.slice = slice
+        self.high_watermark = high_watermark
+        self.last_stable_offset = last_stable_offset
+        self.log_start_offset = log_start_offset
+        self.aborted_transactions = aborted_transactions
+        self.diverging_epoch = diverging_epoch
+
+
+class Partition:
+    """A replica of one partition. Callbacks in `on_progress` fire when readers can see more."""
+
+    __slots__ = (
+        "_ending_transactions",
+        "followers",
+        "high_watermark",
+        "is_leader",
+        "isr",
+        "leader",
+        "leader_epoch",
+        "leader_epoch_start_offset",
+        "log",
+        "node_id",
+        "on_progress",
+        "partition",
+        "partition_epoch",
+        "replicas",
+        "topic",
+        "topic_id",
+    )
+
+    def __init__(self, topic: str, partition: int, topic_id: bytes, node_id: int, log: Log) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.topic_id = topic_id
+        self.node_id = node_id
+        self.log = log
+        self.is_leader = False
+        self.leader = NO_LEADER
+        self.leader_epoch = NO_EPOCH
+        self.partition_epoch = NO_EPOCH
+        self.leader_epoch_start_offset = 0
+        self.replicas: tuple[int, ...] = ()
+        self.isr: tuple[int, ...] = ()
+        self.followers: dict[int, ReplicaState] = {}
+        self.high_watermark = log.log_start_offset
+        self.on_progress: list[Callable[[Partition], None]] = []
+        # (first offset, offset after its marker) of transactions whose marker is not yet below the
+        # high watermark; the oldest first.
+        self._ending_transactions: deque[tuple[int, int]] = deque()
+        log.on_durable = self._on_durable
+
+    def __repr__(self) -> str:
+        role = "leader" if self.is_leader else "follower"
+        return f"Partition({self.topic}-{self.partition}, {role} at epoch {self.leader_epoch})"
+
+    # Leadership
+
+    def lead(self, image: PartitionImage, now_ms: int) -> None:
+        """Become, or stay, the leader as the image says; an image of older epochs is ignored."""
+        if not self._accept(image):
+            return
+        log = self.log
+        starts_epoch = not self.is_leader or image.leader_epoch > self.leader_epoch
+        self._take_over(image)
+        self.is_leader = True
+        for broker_id in self.followers.keys() - set(image.replicas):
+            del self.followers[broker_id]
+        for broker_id in image.replicas:
+            if broker_id != self.node_id and broker_id not in self.followers:
+                self.followers[broker_id] = ReplicaState(broker_id)
+        if starts_epoch:
+            self.leader_epoch_start_offset = log.log_end_offset
+            log.leader_epochs.assign(image.leader_epoch, log.log_end_offset)
+            for follower in self.followers.values():
+                follower.reset(
+                    now_ms, log.log_end_offset, is_in_sync=follower.broker_id in image.isr
+                )
+        self._advance_high_watermark()
+
+    def follow(self, image: PartitionImage) -> None:
+        """Take no writes any more: another replica leads, or none does."""
+        if self._accept(image):
+            self._take_over(image)
+            self.is_leader = False
+            self.followers.clear()
+
+    def stop(self) -> None:
+        """The replica leaves this node; waiting readers and writers are called once more."""
+        self.is_leader = False
+        self.leader = NO_LEADER
+        self.log.on_durable = None
+        self._fire()
+
+    def _accept(self, image: PartitionImage) -> bool:
+        return (
+            image.leader_epoch >= self.leader_epoch
+            and image.partition_epoch >= self.partition_epoch
+        )
+
+    def _take_over(self, image: PartitionImage) -> None:
+        self.leader = image.leader
+        self.leader_epoch = image.leader_epoch
+        self.partition_epoch = image.partition_epoch
+        self.replicas = image.replicas
+        self.isr = image.isr
+
+    def check_leader_epoch(self, current_leader_epoch: int) -> None:
+        """Refuses a client whose view of the leader is older or newer than ours; -1 has none."""
+        if current_leader_epoch in (NO_EPOCH, self.leader_epoch):
+            return
+        if current_leader_epoch < self.leader_epoch:
+            raise ApiError(
+                ErrorCode.FENCED_LEADER_EPOCH,
+                f"{self.topic}-{self.partition} is at leader epoch {self.leader_epoch}, "
+                f"the request says {current_leader_epoch}",
+            )
+        raise ApiError(
+            ErrorCode.UNKNOWN_LEADER_EPOCH,
+            f"{self.topic}-{self.partition} is at leader epoch {self.leader_epoch} and does not "
+            f"know {current_leader_epoch} yet",
+        )
+
+    def check_leader(self, current_leader_epoch: int = NO_EPOCH) -> None:
+        """Refuses what only the leader of the client's epoch may answer."""
+        if current_leader_epoch >= 0:
+            self.check_leader_epoch(current_leader_epoch)
+        if not self.is_leader:
+            self._not_leader()
+
+    def _not_leader(self) -> NoReturn:
+        raise ApiError(
+            ErrorCode.NOT_LEADER_OR_FOLLOWER,
+            f"node {self.node_id} does not lead {self.topic}-{self.partition}",
+        )
+
+    # Offsets
+
+    @property
+    def log_start_offset(self) -> int:
+        return self.log.log_start_offset
+
+    @property
+    def log_end_offset(self) -> int:
+        return self.log.log_end_offset
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Below it every transaction has ended, and has ended durably."""
+        ending = self._ending_transactions
+        first_open = ending[0][0] if ending else self.log.first_unstable_offset
+        high_watermark = self.high_watermark
+        return high_watermark if first_open is None else min(first_open, high_watermark)
+
+    def _on_durable(self, log: Log) -> None:
+        if log.durable_offset > self.high_watermark:
+            self._advance_high_watermark()
+
+    def _advance_high_watermark(self) -> None:
+        high_watermark = self.log.durable_offset
+        if self.followers:
+            if not self.is_leader:
+                return
+            for broker_id in self.isr:
+                if broker_id != self.node_id:
+                    high_watermark = min(high_watermark, self.followers[broker_id].log_end_offset)
+        if high_watermark <= self.high_watermark:
+            return
+        self.high_watermark = high_watermark
+        ending = self._ending_transactions
+        while ending and ending[0][1] <= high_watermark:
+            ending.popleft()
+        if self.on_progress:
+            self._fire()
+
+    def _fire(self) -> None:
+        for callback in tuple(self.on_progress):
+            callback(self)
+
+    # Writing
+
+    def append_as_leader(
+        self,
+        batches: memoryview,
+        now_ms: int,
+        *,
+        required_acks: int = ACKS_ALL,
+        origin: Origin = Origin.CLIENT,
+        transaction_version: int = 1,
+    ) -> AppendResult:
+        """Appends to the log (which see); costs about 1 µs more than that.
+
+        The append is committed when `high_watermark >= result.next_offset`.
+        """
+        if not self.is_leader:
+            self._not_leader()
+        log = self.log
+        if required_acks == ACKS_ALL and len(self.isr) < log.config.min_insync_replicas:
+            self._check_in_sync_replicas()
+        first_open = None if origin is Origin.CLIENT else log.first_unstable_offset
+        result = log.append_as_leader(
+            batches,
+            self.leader_epoch,
+            now_ms,
+            origin=origin,
+            transaction_version=transaction_version,
+        )
+        if first_open is not None and log.first_unstable_offset != first_open:
+            self._ending_transactions.append((first_open, result.next_offset))
+        if log.durable_offset > self.high_watermark:
+            self._advance_high_watermark()
+        return result
+
+    def _check_in_sync_replicas(self) -> None:
+        # A partition with fewer replicas than the setting asks for must still be writable.
+        needed = min(self.log.config.min_insync_replicas, len(self.replicas))
+        if len(self.isr) < needed:
+            raise ApiError(
+                ErrorCode.NOT_ENOUGH_REPLICAS,
+                f"{self.topic}-{self.partition} has {len(self.isr)} in-sync replicas "
+                f"and needs {needed}",
+            )
+
+    def delete_records(self, offset: int) -> int:
+        """Moves the log's start up to `offset` (-1: the high watermark); returns the start."""
+        if not self.is_leader:
+            self._not_leader()
+        log = self.log
+        if not log.config.deletes_by_retention and log.config.is_compacted:
+            raise ApiError(
+                ErrorCode.POLICY_VIOLATION,
+                f"Records of partition {self.topic}-{self.partition} can not be deleted "
+                "due to the configured policy",
+            )
+        if offset == -1:
+            offset = self.high_watermark
+        if not 0 <= offset <= self.high_watermark:
+            raise ApiError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"cannot delete up to {offset} in {self.topic}-{self.partition}, "
+                f"whose high watermark is {self.high_watermark}",
+            )
+        if offset > log.log_start_offset:
+            log.advance_log_start(offset)
+            self._fire()
+        return log.log_start_offset
+
+    # Reading
+
+    def read(
+        self,
+        fetch_offset: int,
+        max_bytes: int,
+        *,
+        read_committed: bool = False,
+        current_leader_epoch: int = NO_EPOCH,
+        last_fetched_epoch: int = NO_EPOCH,
+        minimum_one_batch: bool = True,
+        replica_id: int = -1,
+    ) -> PartitionRead:
+        """Batches from `fetch_offset` on that the reader may see; followers see all of the log."""
+        if current_leader_epoch >= 0:
+            self.check_leader_epoch(current_leader_epoch)
+        if not self.is_leader:
+            self._not_leader()
+        log = self.log
+        high_watermark = self.high_watermark
+        last_stable_offset = self.last_stable_offset
+        if last_fetched_epoch >= 0:
+            diverging = self._diverging_epoch(fetch_offset, last_fetched_epoch)
+            if diverging is not None:
+                return PartitionRead(
+                    None, high_watermark, last_stable_offset, log.log_start_offset, None, diverging
+                )
+        if replica_id >= 0:
+            upper_offset = log.log_end_offset
+        elif read_committed:
+            upper_offset = last_stable_offset
+        else:
+            upper_offset = high_watermark
+        found = log.read(fetch_offset, max_bytes, upper_offset, minimum_one_batch=minimum_one_batch)
+        aborted = None
+        if read_committed:
+            aborted = (
+                log.aborted_transactions(fetch_offset, found.next_offset)
+                if found.size_bytes
+                else []
+            )
+        return PartitionRead(
+            found, high_watermark, last_stable_offset, log.log_start_offset, aborted
+        )
+
+    def _diverging_epoch(self, fetch_offset: int, last_fetched_epoch: int) -> EpochEndOffset | None:
+        log = self.log
+        end = EpochEndOffset(
+            *log.leader_epochs.end_offset_for(last_fetched_epoch, log.log_end_offset)
+        )
+        if end.end_offset == UNDEFINED_OFFSET:
+            raise ApiError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"{self.topic}-{self.partition} does not know the epoch {last_fetched_epoch}",
+            )
+        if end.leader_epoch < last_fetched_epoch or end.end_offset < fetch_offset:
+            return end
+        return None
+
+    def end_offset_for_epoch(
+        self, leader_epoch: int, current_leader_epoch: int = NO_EPOCH
+    ) -> EpochEndOffset:
+        """The largest epoch up to `leader_epoch` that wrote here, and where it ended."""
+        self.check_leader(current_leader_epoch)
+        log = self.log
+        return EpochEndOffset(*log.leader_epochs.end_offset_for(leader_epoch, log.log_end_offset))
+
+    def list_offset(
+        self,
+        timestamp: int,
+        *,
+        read_committed: bool = False,
+        current_leader_epoch: int = NO_EPOCH,
+    ) -> ListedOffset:
+        """The first readable record at or after a time, or what a special timestamp means."""
+        self.check_leader(current_leader_epoch)
+        log = self.log
+        readable_end = self.last_stable_offset if read_committed else self.high_watermark
+        if timestamp == LATEST_TIMESTAMP:
+            return ListedOffset(-1, readable_end, self.leader_epoch)
+        if timestamp in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):
+            epoch = log.leader_epochs.epoch_for_offset(log.log_start_offset)
+            return ListedOffset(-1, log.log_start_offset, epoch)
+        if timestamp in (LATEST_TIERED_TIMESTAMP, EARLIEST_PENDING_UPLOAD_TIMESTAMP):
+            return NOTHING_LISTED
+        if timestamp == MAX_TIMESTAMP:
+            found = log.max_timestamp_offset()
+        else:
+            found = log.offset_for_timestamp(timestamp)
+        if found is None or found.offset >= readable_end:
+            return NOTHING_LISTED
+        return ListedOffset(*found)
+
+    # Followers
+
+    def record_follower_fetch(
+        self, replica_id: int, fetch_offset: int, log_start_offset: int, now_ms: int
+    ) -> None:
+        """A follower asks for `fetch_offset`: it has everything below it durable."""
+        follower = self.followers.get(replica_id)
+        if follower is None:
+            raise ApiError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                f"node {replica_id} is no replica of {self.topic}-{self.partition}",
+            )
+        follower.record_fetch(fetch_offset, log_start_offset, self.log.log_end_offset, now_ms)
+        self._advance_high_watermark()
+
+    def lagging_replicas(self, now_ms: int, lag_ms_max: int) -> list[int]:
+        """In-sync followers that have not caught up for too long: the ISR should shrink."""
+        end_offset = self.log.log_end_offset
+        return [
+            broker_id
+            for broker_id in self.isr
+            if broker_id != self.node_id
+            and not self.followers[broker_id].is_caught_up(end_offset, now_ms, lag_ms_max)
+        ]
+
+    def caught_up_replicas(self) -> list[int]:
+        """Followers outside the ISR that have all that is committed, and this epoch's start."""
+        needed = max(self.high_watermark, self.leader_epoch_start_offset)
+        return [
+            follower.broker_id
+            for follower in self.followers.values()
+            if follower.broker_id not in self.isr and follower.log_end_offset >= needed
+        ]
