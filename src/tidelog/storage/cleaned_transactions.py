@@ -8,22 +8,10 @@ and goes when that has passed.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Protocol
 
+from tidelog.protocol.control_records import ControlType
 from tidelog.protocol.record_batch import BatchHeader
-
-ABORT = 0
-COMMIT = 1
-
-
-class AbortedTransaction(Protocol):
-    """One entry of a transaction index."""
-
-    @property
-    def producer_id(self) -> int: ...
-
-    @property
-    def first_offset(self) -> int: ...
+from tidelog.storage.transaction_index import AbortedTransaction
 
 
 class CleanedTransactions:
@@ -59,13 +47,13 @@ class CleanedTransactions:
         producer_id = header.producer_id
         if control_type is None:
             return True, None
-        if control_type == ABORT:
+        if control_type == ControlType.ABORT:
             entry = self._aborted_ongoing.pop(producer_id, None)
             if producer_id in self._aborted_seen:
                 self._aborted_seen.discard(producer_id)
                 return False, entry
             return True, None
-        if control_type == COMMIT:
+        if control_type == ControlType.COMMIT:
             if producer_id in self._committed_ongoing:
                 self._committed_ongoing.discard(producer_id)
                 return False, None
