@@ -89,9 +89,11 @@ class CleanedSegment:
         self._time_index.maybe_append(self._max_timestamp, self._max_timestamp_offset)
         self._offset_index.write_out()
         self._time_index.write_out()
-        for index in (self._offset_index, self._time_index, self._transaction_index):
-            if index is not self._transaction_index or self._transaction_index.exists:
-                self._sync(index.path)
+        self._transaction_index.write_out()
+        self._sync(self._offset_index.path)
+        self._sync(self._time_index.path)
+        if self._transaction_index.exists:
+            self._sync(self._transaction_index.path)
         self._files.sync_directory(self._directory)
 
     def discard(self) -> None:
