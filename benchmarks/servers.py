@@ -1,0 +1,235 @@
+"""The brokers under test, as processes: Tidelog, and Apache Kafka from Maven Central."""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Protocol
+
+from benchmarks.process_usage import Usage, usage_of
+
+_POM = Path(__file__).parent / "kafka" / "pom.xml"
+_CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "tidelog-benchmarks"
+_START_TIMEOUT_S = 90.0
+
+
+class Server(Protocol):
+    """A broker that can be started, looked at and stopped."""
+
+    name: str
+    port: int
+    started_at: float
+
+    def start(self) -> None:
+        """Start the process; do not wait until it serves."""
+
+    def stop(self) -> None: ...
+
+    def usage(self) -> Usage: ...
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class _Process:
+    """A server process whose output goes to a file."""
+
+    def __init__(self, data: Path) -> None:
+        self.data = data
+        self.port = free_port()
+        self.started_at = 0.0
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def _spawn(self, command: list[str], environment: dict[str, str] | None = None) -> None:
+        self.data.mkdir(parents=True, exist_ok=True)
+        with (self.data / "output.txt").open("ab") as output:
+            self.started_at = time.perf_counter()
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env={**os.environ, **(environment or {})},
+            )
+
+    def usage(self) -> Usage:
+        assert self._process is not None
+        return usage_of(self._process.pid)
+
+    def stop(self) -> None:
+        if self._process is None:
+            return
+        self._process.send_signal(signal.SIGTERM)
+        try:
+            self._process.wait(30)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process = None
+
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def output_tail(self) -> str:
+        return (self.data / "output.txt").read_text(errors="replace")[-2000:]
+
+
+class TidelogServer(_Process):
+    """`tidelog up` on a folder of its own."""
+
+    name = "tidelog"
+
+    def __init__(self, data: Path, *, durability: str = "page-cache") -> None:
+        super().__init__(data)
+        self._durability = durability
+
+    def start(self) -> None:
+        self._spawn(
+            [
+                sys.executable,
+                "-m",
+                "tidelog",
+                "up",
+                "--data",
+                str(self.data / "log"),
+                "--listen",
+                f"127.0.0.1:{self.port}",
+                "--set",
+                f"durability={self._durability}",
+            ],
+            # An installed package has its byte code; a benchmark must not compile at each start.
+            {"PYTHONDONTWRITEBYTECODE": ""},
+        )
+
+
+class KafkaServer(_Process):
+    """Apache Kafka with its default single-node KRaft configuration."""
+
+    name = "kafka"
+
+    def __init__(self, data: Path, libraries: Path) -> None:
+        super().__init__(data)
+        self._classpath = str(libraries / "*")
+        self._formatted = False
+
+    def start(self) -> None:
+        if not self._formatted:
+            self._format()
+        self._spawn(
+            [
+                "java",
+                # The heap and collector of Kafka's own start script.
+                "-Xmx1G",
+                "-Xms1G",
+                "-server",
+                "-XX:+UseG1GC",
+                "-XX:MaxGCPauseMillis=20",
+                "-XX:InitiatingHeapOccupancyPercent=35",
+                "-XX:+ExplicitGCInvokesConcurrent",
+                "-Djava.awt.headless=true",
+                "-cp",
+                self._classpath,
+                "kafka.Kafka",
+                str(self.data / "server.properties"),
+            ]
+        )
+
+    def _format(self) -> None:
+        controller_port = free_port()
+        self.data.mkdir(parents=True, exist_ok=True)
+        properties = self.data / "server.properties"
+        properties.write_text(
+            "\n".join(
+                (
+                    "process.roles=broker,controller",
+                    "node.id=1",
+                    f"controller.quorum.voters=1@127.0.0.1:{controller_port}",
+                    f"listeners=PLAINTEXT://127.0.0.1:{self.port},"
+                    f"CONTROLLER://127.0.0.1:{controller_port}",
+                    f"advertised.listeners=PLAINTEXT://127.0.0.1:{self.port}",
+                    "controller.listener.names=CONTROLLER",
+                    "listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+                    "inter.broker.listener.name=PLAINTEXT",
+                    f"log.dirs={self.data / 'log'}",
+                    "num.network.threads=3",
+                    "num.io.threads=8",
+                    "offsets.topic.replication.factor=1",
+                    "transaction.state.log.replication.factor=1",
+                    "transaction.state.log.min.isr=1",
+                )
+            )
+        )
+        made = subprocess.run(
+            [
+                "java",
+                "-cp",
+                self._classpath,
+                "kafka.tools.StorageTool",
+                "format",
+                "-t",
+                "MkU3OEVBNTcwNTJENDM2Qk",
+                "-c",
+                str(properties),
+            ],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if made.returncode:
+            raise RuntimeError(f"Kafka cannot format its storage: {made.stdout}{made.stderr}")
+        self._formatted = True
+
+
+def kafka_libraries() -> Path | None:
+    """The folder with Kafka's jars, fetched once; None where Java or Maven are missing."""
+    if shutil.which("java") is None:
+        return None
+    folder = _CACHE / f"kafka-{_kafka_version()}"
+    if (folder / ".complete").exists():
+        return folder
+    if shutil.which("mvn") is None:
+        return None
+    fetched = subprocess.run(
+        [
+            "mvn",
+            "-q",
+            "-B",
+            "-f",
+            str(_POM),
+            "dependency:copy-dependencies",
+            f"-DoutputDirectory={folder}",
+        ],
+        stdin=subprocess.DEVNULL,
+        check=False,
+    )
+    if fetched.returncode:
+        return None
+    (folder / ".complete").touch()
+    return folder
+
+
+def _kafka_version() -> str:
+    text = _POM.read_text()
+    return text.split("kafka_2.13</artifactId>")[1].split("<version>")[1].split("<")[0]
+
+
+def wait_until_serving(server: TidelogServer | KafkaServer) -> None:
+    """Return when the port accepts; raise with the server's last words when it never does."""
+    deadline = time.monotonic() + _START_TIMEOUT_S
+    while time.monotonic() < deadline:
+        try:
+            socket.create_connection(("127.0.0.1", server.port), 1).close()
+            return
+        except OSError:
+            if not server.is_running():
+                break
+            time.sleep(0.005)
+    raise RuntimeError(f"{server.name} does not serve: {server.output_tail()}")
