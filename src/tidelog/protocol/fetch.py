@@ -67,19 +67,27 @@ class FetchData:
         "topics",
     )
 
-    def __init__(self) -> None:
-        self.cluster_id: str | None = None
-        self.replica_id = -1
+    def __init__(
+        self,
+        numbers: tuple[int, int, int, int, int, int, int],
+        topics: list[tuple[TopicKey, list[FetchPartition]]],
+        forgotten: list[tuple[TopicKey, list[int]]],
+        rack_id: str,
+    ) -> None:
+        (
+            self.replica_id,
+            self.max_wait_ms,
+            self.min_bytes,
+            self.max_bytes,
+            self.isolation_level,
+            self.session_id,
+            self.session_epoch,
+        ) = numbers
         self.replica_epoch = -1
-        self.max_wait_ms = 0
-        self.min_bytes = 0
-        self.max_bytes = 2**31 - 1
-        self.isolation_level = 0
-        self.session_id = 0
-        self.session_epoch = -1
-        self.topics: list[tuple[TopicKey, list[FetchPartition]]] = []
-        self.forgotten: list[tuple[TopicKey, list[int]]] = []
-        self.rack_id = ""
+        self.cluster_id: str | None = None
+        self.topics = topics
+        self.forgotten = forgotten
+        self.rack_id = rack_id
 
 
 class FetchedPartition(NamedTuple):
@@ -121,6 +129,7 @@ _RESPONSE_HEAD = struct.Struct(">iixihi")
 _CLASSIC_HEAD = struct.Struct(">iiihi")
 _OLDEST_HEAD = struct.Struct(">iii")
 _ROW = struct.Struct(">ihqqq")
+_PLAIN_ROW = struct.Struct(">ihqqqxi")
 _ROW_FROM_4 = struct.Struct(">ihqq")
 _ABORTED = struct.Struct(">qq")
 _ABORTED_FLEXIBLE = struct.Struct(">qqx")
@@ -130,12 +139,11 @@ _REPLICA_AND_SIZE = struct.Struct(">ii")
 
 def decode_fetch_request(body: memoryview, version: int, at: int = 0) -> FetchData:
     """The request that fills `body` from `at`; ProtocolError if it is malformed."""
-    data = FetchData()
     try:
         if version >= FLEXIBLE_FROM:
-            at = _decode_flexible(data, body, version, at)
+            data, at = _decode_flexible(body, version, at)
         else:
-            at = _decode_classic(data, body, version, at)
+            data, at = _decode_classic(body, version, at)
     except (struct.error, IndexError, UnicodeDecodeError) as error:
         raise ProtocolError(f"FetchRequest v{version} is malformed: {error}") from None
     if at != len(body):
@@ -143,29 +151,16 @@ def decode_fetch_request(body: memoryview, version: int, at: int = 0) -> FetchDa
     return data
 
 
-def _decode_flexible(data: FetchData, body: memoryview, version: int, at: int) -> int:
+def _decode_flexible(body: memoryview, version: int, at: int) -> tuple[FetchData, int]:
     # A length beyond the end pushes `at` past it, where the next read or the caller's check fails.
+    numbers: tuple[int, int, int, int, int, int, int]
     if version >= 15:
-        (
-            data.max_wait_ms,
-            data.min_bytes,
-            data.max_bytes,
-            data.isolation_level,
-            data.session_id,
-            data.session_epoch,
-        ) = _HEAD_FROM_15(body, at)
+        numbers = (-1, *_HEAD_FROM_15(body, at))
         at += 21
     else:
-        (
-            data.replica_id,
-            data.max_wait_ms,
-            data.min_bytes,
-            data.max_bytes,
-            data.isolation_level,
-            data.session_id,
-            data.session_epoch,
-        ) = _HEAD_FROM_7(body, at)
+        numbers = _HEAD_FROM_7(body, at)
         at += 25
+    topics: list[tuple[TopicKey, list[FetchPartition]]] = []
     count, at = _compact_count(body, at)
     for _ in range(count):
         topic, at = _topic_key(body, version, at)
@@ -173,29 +168,44 @@ def _decode_flexible(data: FetchData, body: memoryview, version: int, at: int) -
         partitions: list[FetchPartition] = []
         for _ in range(partition_count):
             fields = _PARTITION_FROM_12(body, at)
-            at += 32
-            if body[at]:
-                directory_id, high_watermark, at = _partition_tags(body, version, at)
-                fields += (directory_id, high_watermark)
+            if body[at + 32]:
+                *tagged, at = _partition_tags(body, version, at + 32)
+                fields += tuple(tagged)
             else:
-                at += 1
+                at += 33
                 fields += _UNTAGGED
             partitions.append(tuple.__new__(FetchPartition, fields))
-        data.topics.append((topic, partitions))
+        topics.append((topic, partitions))
         at = at + 1 if not body[at] else _skip_tags(body, at)
+    forgotten: list[tuple[TopicKey, list[int]]] = []
+    rack_id = ""
+    if body[at] == 1:  # nothing forgotten, as a rule
+        at += 1
+    else:
+        forgotten, at = _forgotten(body, version, at)
+    if body[at] == 1:  # no rack, as a rule
+        at += 1
+    else:
+        length, at = _compact_count(body, at)
+        rack_id = str(body[at : at + length], "utf-8")
+        at += length
+    data = FetchData(numbers, topics, forgotten, rack_id)
+    return data, at + 1 if not body[at] else _request_tags(data, body, version, at)
+
+
+def _forgotten(
+    body: memoryview, version: int, at: int
+) -> tuple[list[tuple[TopicKey, list[int]]], int]:
+    forgotten: list[tuple[TopicKey, list[int]]] = []
     count, at = _compact_count(body, at)
     for _ in range(count):
         topic, at = _topic_key(body, version, at)
         partition_count, at = _compact_count(body, at)
-        forgotten = struct.unpack_from(f">{partition_count}i", body, at)
+        partitions = struct.unpack_from(f">{partition_count}i", body, at)
         at += 4 * partition_count
-        data.forgotten.append((topic, list(forgotten)))
+        forgotten.append((topic, list(partitions)))
         at = at + 1 if not body[at] else _skip_tags(body, at)
-    length, at = _compact_count(body, at)
-    if length:
-        data.rack_id = str(body[at : at + length], "utf-8")
-        at += length
-    return at + 1 if not body[at] else _request_tags(data, body, version, at)
+    return forgotten, at
 
 
 def _compact_count(body: memoryview, at: int) -> tuple[int, int]:
@@ -267,27 +277,15 @@ def _expect_size(size: int, expected: int, name: str) -> None:
         raise ProtocolError(f"{name} has {size} bytes, not {expected}")
 
 
-def _decode_classic(data: FetchData, body: memoryview, version: int, at: int) -> int:
+def _decode_classic(body: memoryview, version: int, at: int) -> tuple[FetchData, int]:
+    numbers: tuple[int, int, int, int, int, int, int]
     if version >= 7:
-        (
-            data.replica_id,
-            data.max_wait_ms,
-            data.min_bytes,
-            data.max_bytes,
-            data.isolation_level,
-            data.session_id,
-            data.session_epoch,
-        ) = _HEAD_FROM_7(body, at)
+        numbers = _HEAD_FROM_7(body, at)
         at += 25
     else:
-        (
-            data.replica_id,
-            data.max_wait_ms,
-            data.min_bytes,
-            data.max_bytes,
-            data.isolation_level,
-        ) = _HEAD_FROM_4(body, at)
+        numbers = (*_HEAD_FROM_4(body, at), 0, -1)
         at += 17
+    topics: list[tuple[TopicKey, list[FetchPartition]]] = []
     count, at = _classic_count(body, at)
     for _ in range(count):
         topic, at = _classic_string(body, at)
@@ -306,18 +304,20 @@ def _decode_classic(data: FetchData, body: memoryview, version: int, at: int) ->
                 epoch = log_start = -1
                 at += 16
             partitions.append(FetchPartition(index, epoch, offset, -1, log_start, max_bytes))
-        data.topics.append((topic, partitions))
+        topics.append((topic, partitions))
+    forgotten: list[tuple[TopicKey, list[int]]] = []
+    rack_id = ""
     if version >= 7:
         count, at = _classic_count(body, at)
         for _ in range(count):
             topic, at = _classic_string(body, at)
             partition_count, at = _classic_count(body, at)
-            forgotten = struct.unpack_from(f">{partition_count}i", body, at)
+            indexes = struct.unpack_from(f">{partition_count}i", body, at)
             at += 4 * partition_count
-            data.forgotten.append((topic, list(forgotten)))
+            forgotten.append((topic, list(indexes)))
     if version >= 11:
-        data.rack_id, at = _classic_string(body, at)
-    return at
+        rack_id, at = _classic_string(body, at)
+    return FetchData(numbers, topics, forgotten, rack_id), at
 
 
 def _classic_count(body: memoryview, at: int) -> tuple[int, int]:
@@ -391,17 +391,13 @@ def _encode_row(row: FetchedPartition, version: int) -> bytes:
     """A partition up to the length of its records. No records have length 0, never null."""
     aborted = row.aborted_transactions
     if version >= FLEXIBLE_FROM:
+        length = encode_uvarint(row.records_size + 1)
         if aborted is None:
-            between = b"\x00"
-        else:
-            between = encode_uvarint(len(aborted) + 1) + b"".join(
-                _ABORTED_FLEXIBLE.pack(*each) for each in aborted
-            )
-        return (
-            _ROW.pack(*row[:5])
-            + between
-            + row.preferred_read_replica.to_bytes(4, "big", signed=True)
-            + encode_uvarint(row.records_size + 1)
+            return _PLAIN_ROW.pack(*row[:5], row.preferred_read_replica) + length
+        transactions = b"".join(_ABORTED_FLEXIBLE.pack(*each) for each in aborted)
+        replica = row.preferred_read_replica.to_bytes(4, "big", signed=True)
+        return b"".join(
+            (_ROW.pack(*row[:5]), encode_uvarint(len(aborted) + 1), transactions, replica, length)
         )
     head = _ROW.pack(*row[:5]) if version >= 5 else _ROW_FROM_4.pack(*row[:4])
     if aborted is None:
