@@ -264,7 +264,9 @@ def _end_to_end(
     latencies = Latencies()
     padding = bytes(size - 8)
     try:
-        low, high = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=CALL_TIMEOUT_S)
+        _low, high = consumer.get_watermark_offsets(
+            TopicPartition(topic, 0), timeout=CALL_TIMEOUT_S
+        )
         consumer.assign([TopicPartition(topic, 0, high)])
         consumer.consume(1, 0.2)
         with _progress("end to end", records, quiet=quiet) as advance:
