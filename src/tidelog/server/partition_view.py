@@ -1,0 +1,55 @@
+"""A partition as a client on one listener sees it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tidelog.cluster.image import NO_LEADER, BrokerImage, MetadataImage, PartitionImage
+from tidelog.protocol.errors import ErrorCode
+
+# Directory ids below this are Kafka's marks for "unassigned", "lost" and "migrating".
+_FIRST_DIRECTORY_ID = (100).to_bytes(16, "big")
+
+
+class PartitionView(NamedTuple):
+    """The leader is one that can be reached on the listener, or NO_LEADER with the reason."""
+
+    error: ErrorCode
+    leader: int
+    leader_epoch: int
+    replicas: list[int]
+    isr: list[int]
+    offline_replicas: list[int]
+
+
+def partition_view(image: MetadataImage, partition: PartitionImage, listener: str) -> PartitionView:
+    """What Metadata and DescribeTopicPartitions tell of `partition`."""
+    leader = image.brokers.get(partition.leader)
+    error = ErrorCode.NONE
+    if leader is None or leader.fenced:
+        error = ErrorCode.LEADER_NOT_AVAILABLE
+    elif leader.endpoint(listener) is None:
+        error = ErrorCode.LISTENER_NOT_FOUND
+    return PartitionView(
+        error,
+        NO_LEADER if error else partition.leader,
+        partition.leader_epoch,
+        list(partition.replicas),
+        list(partition.isr),
+        [
+            replica
+            for place, replica in enumerate(partition.replicas)
+            if _is_offline(image.brokers.get(replica), partition, place, listener)
+        ],
+    )
+
+
+def _is_offline(
+    broker: BrokerImage | None, partition: PartitionImage, place: int, listener: str
+) -> bool:
+    if broker is None or broker.fenced or broker.endpoint(listener) is None:
+        return True
+    if place >= len(partition.directories) or not broker.log_dirs:
+        return False
+    directory = partition.directories[place]
+    return directory >= _FIRST_DIRECTORY_ID and directory not in broker.log_dirs
