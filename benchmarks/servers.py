@@ -12,7 +12,7 @@ from typing import Protocol
 
 from benchmarks.process_usage import Usage, usage_of
 
-_POM = Path(__file__).parent / "kafka" / "pom.xml"
+_POM = Path(__file__).parent / "apache_kafka" / "pom.xml"
 _CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "tidelog-benchmarks"
 _START_TIMEOUT_S = 90.0
 
