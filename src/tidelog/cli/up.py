@@ -1,0 +1,66 @@
+"""`tidelog up`: start one node and say where clients connect."""
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from tidelog.server.node import Node
+
+# A variable of the client commands, not a setting of the node.
+_NOT_SETTINGS = {"TIDELOG_BOOTSTRAP"}
+
+
+@click.command(name="up")
+@click.option("--data", type=click.Path(file_okay=False), help="The folder for the data.")
+@click.option("--listen", metavar="HOST:PORT", help="Where to listen; port 0 is any free one.")
+@click.option(
+    "--config",
+    "config_file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="A TOML file with settings.",
+)
+@click.option(
+    "--set", "-s", "settings", multiple=True, metavar="NAME=VALUE", help="A setting of the node."
+)
+@click.option("--quiet", "-q", is_flag=True, help="Print no greeting.")
+def command(
+    data: str | None,
+    listen: str | None,
+    config_file: Path | None,
+    settings: tuple[str, ...],
+    quiet: bool,
+) -> None:
+    """Start one node. SIGTERM or Ctrl-C shuts it down cleanly."""
+    from tidelog.server.config import NodeConfig
+    from tidelog.server.node import run_node
+
+    flags = list(settings)
+    if data is not None:
+        flags.append(f"log.dirs={data}")
+    if listen is not None:
+        flags.append(f"listeners=PLAINTEXT://{listen}")
+    environment = {name: text for name, text in os.environ.items() if name not in _NOT_SETTINGS}
+    config = NodeConfig.load(file=config_file, environment=environment, flags=flags)
+    run_node(config, on_ready=None if quiet else _greet)
+
+
+def _greet(node: "Node") -> None:
+    host, port = node.addresses[0]
+    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    config = node.config
+    option = "" if port == 9092 else f" -b {address}"
+    click.echo(
+        f"""
+Tidelog is ready. Kafka clients connect to {address}.
+  data        {", ".join(os.path.abspath(folder) for folder in config.log_dirs)}
+  durability  {config.durability}
+Try in another terminal:
+  tidelog topic create hello{option}
+  echo 'hello, log' | tidelog produce hello{option}
+  tidelog consume hello{option}
+Ctrl-C ends it.
+"""
+    )

@@ -1,0 +1,229 @@
+"""A real broker for tests: in a thread of this process, or in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from tidelog.errors import TidelogError
+
+if TYPE_CHECKING:
+    from tidelog.server.node import Node
+
+_READY_TIMEOUT_S = 30.0
+_STOP_TIMEOUT_S = 30.0
+_HOST = "127.0.0.1"
+
+# Below the range from which the kernel takes ports for outgoing connections: a port that a killed
+# broker leaves is still free when it starts again.
+_PORTS = (20_000, 32_000)
+
+# What makes tests quick: a group forms at once, and internal topics are small.
+_FOR_TESTS = {
+    "group.initial.rebalance.delay.ms": "0",
+    "offsets.topic.num.partitions": "4",
+    "transaction.state.log.num.partitions": "4",
+}
+
+
+class BrokerError(TidelogError):
+    """The broker did not start or stop as it should."""
+
+
+class Broker:
+    """A broker on a free port of the loopback, ended with the `with` block.
+
+    `mode="thread"` starts fastest; `mode="process"` can be killed and started again on the same
+    data and port. `settings` are those of the node, by Kafka's names. Data is in a temporary
+    folder unless `data` is given; a given folder is kept.
+    """
+
+    def __init__(
+        self,
+        *,
+        mode: Literal["thread", "process"] = "thread",
+        data: Path | str | None = None,
+        port: int = 0,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
+        self._mode = mode
+        self._own_folder = data is None
+        self.data = Path(tempfile.mkdtemp(prefix="tidelog-") if data is None else data)
+        self.port = port or free_port()
+        self._settings = {**_FOR_TESTS, **(settings or {})}
+        self._running: _ThreadBroker | _ProcessBroker | None = None
+
+    def __enter__(self) -> Broker:
+        self.start()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """Where clients connect."""
+        return f"{_HOST}:{self.port}"
+
+    @property
+    def node(self) -> Node:
+        """The node itself, in thread mode. It belongs to the broker's thread."""
+        if not isinstance(self._running, _ThreadBroker):
+            raise BrokerError("only a running broker in thread mode has its node here")
+        return self._running.node
+
+    @property
+    def pid(self) -> int:
+        """The broker's process, in process mode."""
+        if not isinstance(self._running, _ProcessBroker):
+            raise BrokerError("only a running broker in process mode has a pid of its own")
+        return self._running.process.pid
+
+    def start(self) -> None:
+        """Start, or start again on the same data and port; returns when it serves."""
+        if self._running is not None:
+            raise BrokerError("the broker runs already")
+        settings = {
+            "listeners": f"PLAINTEXT://{_HOST}:{self.port}",
+            "log.dirs": str(self.data),
+            **self._settings,
+        }
+        made = _ThreadBroker if self._mode == "thread" else _ProcessBroker
+        self._running = made(settings, self.port)
+
+    def stop(self) -> None:
+        """Shut down cleanly; does nothing when it does not run."""
+        if self._running is not None:
+            running, self._running = self._running, None
+            running.stop()
+
+    def kill(self) -> None:
+        """kill -9, in process mode."""
+        if not isinstance(self._running, _ProcessBroker):
+            raise BrokerError("only a running broker in process mode can be killed")
+        running, self._running = self._running, None
+        running.kill()
+
+    def close(self) -> None:
+        """Stop, and remove the data if the folder was ours."""
+        try:
+            self.stop()
+        finally:
+            if self._own_folder:
+                shutil.rmtree(self.data, ignore_errors=True)
+
+
+class _ThreadBroker:
+    def __init__(self, settings: Mapping[str, str], port: int) -> None:
+        self._settings = settings
+        self._ready = threading.Event()
+        self._failure: BaseException | None = None
+        self._node: Node | None = None
+        self._thread = threading.Thread(target=self._run, name=f"tidelog-{port}", daemon=True)
+        self._thread.start()
+        if not self._ready.wait(_READY_TIMEOUT_S):
+            raise BrokerError(f"the broker is not ready after {_READY_TIMEOUT_S:g} s")
+        if self._failure is not None:
+            raise BrokerError(f"the broker did not start: {self._failure}") from self._failure
+
+    @property
+    def node(self) -> Node:
+        assert self._node is not None
+        return self._node
+
+    def stop(self) -> None:
+        self.node.request_stop()
+        self._thread.join(_STOP_TIMEOUT_S)
+        if self._thread.is_alive():
+            raise BrokerError(f"the broker did not stop within {_STOP_TIMEOUT_S:g} s")
+        if self._failure is not None:
+            raise BrokerError(f"the broker failed: {self._failure}") from self._failure
+
+    def _run(self) -> None:
+        from tidelog.server.config import NodeConfig
+        from tidelog.server.node import run_node
+
+        try:
+            run_node(NodeConfig(self._settings), on_ready=self._serves, handle_signals=False)
+        except BaseException as error:  # noqa: BLE001  it is raised again in the test's thread
+            self._failure = error
+        finally:
+            self._ready.set()
+
+    def _serves(self, node: Node) -> None:
+        self._node = node
+        self._ready.set()
+
+
+class _ProcessBroker:
+    def __init__(self, settings: Mapping[str, str], port: int) -> None:
+        command = [sys.executable, "-m", "tidelog", "up", "--quiet"]
+        for name, value in settings.items():
+            command += ["--set", f"{name}={value}"]
+        with tempfile.TemporaryFile() as output:
+            self.process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env={key: value for key, value in os.environ.items() if not _is_setting(key)},
+            )
+            deadline = time.monotonic() + _READY_TIMEOUT_S
+            while not _accepts(port):
+                if self.process.poll() is not None or time.monotonic() > deadline:
+                    self.kill()
+                    output.seek(0)
+                    last_words = output.read()[-2000:].decode(errors="replace")
+                    raise BrokerError(f"the broker did not start: {last_words}")
+                time.sleep(0.005)
+
+    def stop(self) -> None:
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            status = self.process.wait(_STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise BrokerError(f"the broker did not stop within {_STOP_TIMEOUT_S:g} s") from None
+        if status:
+            raise BrokerError(f"the broker ended with status {status}")
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+def free_port() -> int:
+    """A port of the loopback that nobody listens on."""
+    for _ in range(200):
+        port = random.randint(*_PORTS)
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((_HOST, port))
+            except OSError:
+                continue
+            return port
+    raise BrokerError(f"no free port between {_PORTS[0]} and {_PORTS[1]}")
+
+
+def _accepts(port: int) -> bool:
+    try:
+        socket.create_connection((_HOST, port), 1).close()
+    except OSError:
+        return False
+    return True
+
+
+def _is_setting(name: str) -> bool:
+    return name.startswith("TIDELOG_")
