@@ -1,0 +1,583 @@
+"""The transaction coordinator's state machine for one partition of `__transaction_state`.
+
+It follows the pattern of `coordinator/shard.py`: requests give outcomes, `replay` changes state.
+Beside answers an outcome may carry `WriteMarkers`: the transaction is decided, and the server has
+to write its markers once the records are committed, then call `markers_written`.
+
+Two flows live side by side, told apart by the version of the request that ends a transaction:
+
+* Up to EndTxn 4 a producer keeps its epoch from transaction to transaction.
+* From EndTxn 5 (transactions v2) each end raises the epoch, and the answer says so. A late copy
+  of an old request then names an old epoch and cannot touch the next transaction; a retry of the
+  newest one names exactly one epoch less, and is answered as the first time.
+
+When the coordinator itself aborts (a timeout, or a new incarnation of the producer), it raises the
+epoch in the old flow's way, so that the fenced producer's own commit is never taken for a retry.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tidelog.coordinator.records.transaction import TransactionLogKey, TransactionLogValue
+from tidelog.coordinator.shard import CoordinatorRecord, Outcome, Reply
+from tidelog.coordinator.timers import Timers
+from tidelog.coordinator.transaction import (
+    CLIENT_EPOCH_MAX,
+    EPOCH_MAX,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    STATUS_BY_LABEL,
+    Transaction,
+    TransactionStatus,
+    from_record,
+    tombstone,
+)
+from tidelog.protocol.apis.end_txn import EndTxnRequest, EndTxnResponse
+from tidelog.protocol.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from tidelog.protocol.errors import ApiError, ErrorCode
+from tidelog.protocol.topic_partition import TopicPartition
+
+# From this version of EndTxn on a transaction's end raises the epoch.
+END_TXN_V2 = 5
+_RETRY_MS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionOptions:
+    """The broker's settings for transactions."""
+
+    timeout_max_ms: int = 15 * 60 * 1000
+    transactional_id_expiration_ms: int = 7 * 24 * 3600 * 1000
+    record_version: int = 1
+    """0 while the feature `transaction.version` is 0: older brokers read only that."""
+
+
+@dataclass(frozen=True, slots=True)
+class WriteMarkers:
+    """An effect: every partition of a decided transaction needs its marker."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    committed: bool
+    partitions: frozenset[TopicPartition]
+    transaction_version: int
+
+
+@dataclass(frozen=True, slots=True)
+class _LastEpoch:
+    """What a producer's epoch was before it became (producer_id, producer_epoch).
+
+    Not in the log: a retry across a restart of the coordinator is fenced, as in Kafka."""
+
+    producer_id: int
+    producer_epoch: int
+    last_epoch: int
+
+
+class TransactionShard:
+    """The transactional ids of one partition."""
+
+    def __init__(
+        self,
+        options: TransactionOptions,
+        take_producer_id: Callable[[], int],
+    ) -> None:
+        """`take_producer_id` gives a producer id nobody has had, or raises ApiError."""
+        self.options = options
+        self.transactions: dict[str, Transaction] = {}
+        self._take_producer_id = take_producer_id
+        self._last_epochs: dict[str, _LastEpoch] = {}
+        self._timers: Timers[Outcome[Any]] = Timers()
+
+    # Requests
+
+    def init_producer_id(
+        self, request: InitProducerIdRequest, now_ms: int
+    ) -> Outcome[InitProducerIdResponse]:
+        """Gives a producer its id and epoch; fences and rolls back its earlier incarnation."""
+        transactional_id = request.transactional_id
+        if not transactional_id:
+            raise ApiError(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
+        self._check_init(request)
+        current = self.transactions.get(transactional_id)
+        if current is None:
+            return self._init_with(
+                Transaction(
+                    transactional_id,
+                    self._take_producer_id(),
+                    0,
+                    request.transaction_timeout_ms,
+                    TransactionStatus.EMPTY,
+                    now_ms,
+                ),
+                NO_PRODUCER_EPOCH,
+            )
+        self._check_known_producer(current, request)
+        if current.status.is_prepared:
+            raise ApiError(ErrorCode.CONCURRENT_TRANSACTIONS)
+        if current.status is TransactionStatus.ONGOING:
+            if request.producer_id != NO_PRODUCER_ID:
+                _check_epoch(current, request.producer_epoch)
+            outcome: Outcome[InitProducerIdResponse] = Outcome()
+            outcome.absorb(self._abort(current, now_ms))
+            outcome.response = InitProducerIdResponse(
+                error_code=ErrorCode.CONCURRENT_TRANSACTIONS, producer_epoch=NO_PRODUCER_EPOCH
+            )
+            return outcome
+        return self._reinitialize(current, request, now_ms)
+
+    def add_partitions(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Iterable[TopicPartition],
+        now_ms: int,
+        *,
+        client_transaction_version: int = 1,
+    ) -> Outcome[ErrorCode]:
+        """Makes partitions part of the transaction, beginning it with the first."""
+        current = self._find(transactional_id)
+        _check_producer(current, producer_id, producer_epoch)
+        if current.status.is_prepared:
+            raise ApiError(ErrorCode.CONCURRENT_TRANSACTIONS)
+        is_ongoing = current.status is TransactionStatus.ONGOING
+        joined = current.partitions.union(partitions)
+        if is_ongoing and joined == current.partitions:
+            return Outcome(response=ErrorCode.NONE)
+        changed = replace(
+            current,
+            status=TransactionStatus.ONGOING,
+            partitions=joined,
+            start_ms=current.start_ms if is_ongoing else now_ms,
+            last_update_ms=now_ms,
+            client_transaction_version=client_transaction_version,
+        )
+        return Outcome(records=[self._record(changed)], response=ErrorCode.NONE)
+
+    def verify_partitions(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Iterable[TopicPartition],
+    ) -> Outcome[dict[TopicPartition, ErrorCode]]:
+        """Says for each partition whether it is part of the producer's transaction."""
+        current = self._find(transactional_id)
+        _check_producer(current, producer_id, producer_epoch)
+        if current.status.is_prepared:
+            raise ApiError(ErrorCode.CONCURRENT_TRANSACTIONS)
+        return Outcome(
+            response={
+                partition: ErrorCode.NONE
+                if partition in current.partitions
+                else ErrorCode.TRANSACTION_ABORTABLE
+                for partition in partitions
+            }
+        )
+
+    def end_transaction(
+        self, request: EndTxnRequest, version: int, now_ms: int
+    ) -> Outcome[EndTxnResponse]:
+        """Decides the transaction. The answer waits for the decision only, not for the markers."""
+        current = self._find(request.transactional_id)
+        if version < END_TXN_V2:
+            return self._end_v1(current, request, now_ms)
+        return self._end_v2(current, request, now_ms)
+
+    def markers_written(self, markers: WriteMarkers, now_ms: int) -> Outcome[None]:
+        """Completes a decided transaction whose partitions all have their marker."""
+        current = self.transactions.get(markers.transactional_id)
+        if (
+            current is None
+            or not current.status.is_prepared
+            or current.producer_id != markers.producer_id
+            or current.producer_epoch != markers.producer_epoch
+        ):
+            return Outcome()  # completed before: the same markers were written twice
+        return Outcome(records=[self._record(_completed(current, now_ms))])
+
+    # Questions
+
+    def describe(self, transactional_id: str) -> Transaction:
+        """Raises ApiError(TRANSACTIONAL_ID_NOT_FOUND)."""
+        if not transactional_id:
+            raise ApiError(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
+        current = self.transactions.get(transactional_id)
+        if current is None:
+            raise ApiError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
+        return current
+
+    def select(
+        self,
+        now_ms: int,
+        *,
+        states: Iterable[str] = (),
+        producer_ids: Iterable[int] = (),
+        duration_ms: int = -1,
+        pattern: re.Pattern[str] | None = None,
+    ) -> list[Transaction]:
+        """The transactions that pass all filters; an empty filter lets everything pass."""
+        wanted_states = {STATUS_BY_LABEL.get(label) for label in states}
+        wanted_ids = set(producer_ids)
+        return [
+            transaction
+            for transaction in self.transactions.values()
+            if (not wanted_states or transaction.status in wanted_states)
+            and (not wanted_ids or transaction.producer_id in wanted_ids)
+            and (duration_ms < 0 or now_ms - transaction.start_ms > duration_ms)
+            and (pattern is None or pattern.fullmatch(transaction.transactional_id))
+        ]
+
+    # The shard
+
+    def replay(
+        self, record: CoordinatorRecord, producer_id: int = -1, producer_epoch: int = -1
+    ) -> None:
+        assert isinstance(record.key, TransactionLogKey)
+        transactional_id = record.key.transactional_id
+        value = record.value
+        if value is None:
+            self._forget(transactional_id)
+            return
+        assert isinstance(value, TransactionLogValue)
+        current = from_record(record.key, value)
+        if current.status is TransactionStatus.DEAD:
+            self._forget(transactional_id)
+            return
+        self.transactions[transactional_id] = current
+        self._set_timer(current)
+
+    def replay_end_marker(self, producer_id: int, producer_epoch: int, committed: bool) -> None:
+        """Nothing is written to this topic inside of transactions."""
+
+    def loaded(self, now_ms: int) -> list[Outcome[Any]]:
+        """Finishes what was decided before the coordinator stopped."""
+        return [
+            Outcome(effects=[_markers(transaction)])
+            for transaction in self.transactions.values()
+            if transaction.status.is_prepared
+        ]
+
+    def unload(self) -> list[Reply]:
+        self._timers.clear()
+        return []
+
+    def next_deadline_ms(self) -> int | None:
+        return self._timers.next_deadline_ms()
+
+    def tick(self, now_ms: int) -> list[Outcome[Any]]:
+        return self._timers.run_due(now_ms)
+
+    # How a producer starts
+
+    def _check_init(self, request: InitProducerIdRequest) -> None:
+        if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH):
+            raise ApiError(
+                ErrorCode.INVALID_REQUEST, "producer id and epoch are given together or not at all"
+            )
+        if not 0 < request.transaction_timeout_ms <= self.options.timeout_max_ms:
+            raise ApiError(
+                ErrorCode.INVALID_TRANSACTION_TIMEOUT,
+                f"a timeout of {request.transaction_timeout_ms} ms is not between 1 ms and"
+                f" transaction.max.timeout.ms, {self.options.timeout_max_ms} ms",
+            )
+        if request.enable_2pc:
+            raise ApiError(
+                ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+                "two-phase commit is not enabled on this broker",
+            )
+        if request.keep_prepared_txn:
+            raise ApiError(
+                ErrorCode.UNSUPPORTED_VERSION, "prepared transactions cannot be kept on this broker"
+            )
+
+    def _check_known_producer(self, current: Transaction, request: InitProducerIdRequest) -> None:
+        """A producer that names itself must be the current one, or the one before a change of id
+        that it has not heard of."""
+        if request.producer_id in (NO_PRODUCER_ID, current.producer_id):
+            return
+        if (
+            request.producer_id == current.previous_producer_id
+            and request.producer_epoch >= CLIENT_EPOCH_MAX
+        ):
+            return
+        raise ApiError(ErrorCode.PRODUCER_FENCED, "another producer has this transactional id")
+
+    def _reinitialize(
+        self, current: Transaction, request: InitProducerIdRequest, now_ms: int
+    ) -> Outcome[InitProducerIdResponse]:
+        fresh = Transaction(
+            current.transactional_id,
+            current.producer_id,
+            current.producer_epoch,
+            request.transaction_timeout_ms,
+            TransactionStatus.EMPTY,
+            now_ms,
+            previous_producer_id=current.previous_producer_id,
+        )
+        names_itself = request.producer_id != NO_PRODUCER_ID
+        if names_itself and request.producer_epoch != current.producer_epoch:
+            # The same request as before: its answer got lost, so the epoch is not raised again.
+            if self._last_epoch(current) == request.producer_epoch:
+                return self._init_with(fresh, request.producer_epoch)
+            raise ApiError(
+                ErrorCode.PRODUCER_FENCED,
+                f"the epoch is {current.producer_epoch}, not {request.producer_epoch}",
+            )
+        last_epoch = current.producer_epoch if names_itself else NO_PRODUCER_EPOCH
+        if current.is_epoch_exhausted:
+            fresh = replace(
+                fresh,
+                producer_id=self._take_producer_id(),
+                producer_epoch=0,
+                previous_producer_id=current.producer_id,
+            )
+        else:
+            fresh = replace(fresh, producer_epoch=current.producer_epoch + 1)
+        return self._init_with(fresh, last_epoch)
+
+    def _init_with(self, fresh: Transaction, last_epoch: int) -> Outcome[InitProducerIdResponse]:
+        self._remember_epoch(fresh, last_epoch)
+        return Outcome(
+            records=[self._record(fresh)],
+            response=InitProducerIdResponse(
+                producer_id=fresh.producer_id, producer_epoch=fresh.producer_epoch
+            ),
+        )
+
+    # How a transaction ends
+
+    def _end_v1(
+        self, current: Transaction, request: EndTxnRequest, now_ms: int
+    ) -> Outcome[EndTxnResponse]:
+        _check_producer(current, request.producer_id, request.producer_epoch)
+        if current.status is TransactionStatus.ONGOING:
+            return self._decide(current, request.committed, now_ms, client_transaction_version=1)
+        if current.status is TransactionStatus.EMPTY:
+            return Outcome(response=_ended(current))  # nothing was written, nothing is to do
+        _check_same_end(current, request.committed)
+        if current.status.is_prepared:
+            raise ApiError(ErrorCode.CONCURRENT_TRANSACTIONS)
+        return Outcome(response=_ended(current))
+
+    def _end_v2(
+        self, current: Transaction, request: EndTxnRequest, now_ms: int
+    ) -> Outcome[EndTxnResponse]:
+        if _is_retry(current, request):
+            _check_same_end(current, request.committed)
+            if current.status.is_prepared:
+                raise ApiError(ErrorCode.CONCURRENT_TRANSACTIONS)
+            return Outcome(response=_ended(current))
+        _check_producer(current, request.producer_id, request.producer_epoch)
+        if current.status.is_prepared:
+            raise ApiError(ErrorCode.CONCURRENT_TRANSACTIONS)
+        return self._decide(current, request.committed, now_ms, client_transaction_version=2)
+
+    def _decide(
+        self,
+        current: Transaction,
+        committed: bool,
+        now_ms: int,
+        *,
+        client_transaction_version: int,
+    ) -> Outcome[EndTxnResponse]:
+        """Ends an ongoing transaction, or (v2) one that has no partitions."""
+        raises_epoch = client_transaction_version >= 2
+        decided = replace(
+            current,
+            status=_prepared_status(committed),
+            last_update_ms=now_ms,
+            client_transaction_version=client_transaction_version,
+        )
+        if raises_epoch:
+            next_id = self._take_producer_id() if current.is_epoch_exhausted else NO_PRODUCER_ID
+            decided = replace(
+                decided, producer_epoch=current.producer_epoch + 1, next_producer_id=next_id
+            )
+        completed = _completed(decided, now_ms)
+        if raises_epoch:
+            self._remember_epoch(completed, current.producer_epoch)
+        response = _ended(completed)
+        if current.status is not TransactionStatus.ONGOING:
+            completed = replace(completed, start_ms=now_ms)
+            return Outcome(records=[self._record(completed)], response=response)
+        return Outcome(
+            records=[self._record(decided)], response=response, effects=[_markers(decided)]
+        )
+
+    def _abort(self, current: Transaction, now_ms: int) -> Outcome[Any]:
+        """Rolls an ongoing transaction back without its producer, which is fenced by that."""
+        aborted = replace(
+            current,
+            status=TransactionStatus.PREPARE_ABORT,
+            producer_epoch=min(current.producer_epoch + 1, EPOCH_MAX),
+            last_update_ms=now_ms,
+            client_transaction_version=1,
+        )
+        return Outcome(records=[self._record(aborted)], effects=[_markers(aborted)])
+
+    # Timers
+
+    def _set_timer(self, current: Transaction) -> None:
+        transactional_id = current.transactional_id
+        if current.status is TransactionStatus.ONGOING:
+            due_ms = current.start_ms + current.timeout_ms
+            self._timers.schedule(transactional_id, due_ms, self._time_out(transactional_id))
+        elif current.status.is_prepared:
+            self._timers.cancel(transactional_id)
+        else:
+            due_ms = current.last_update_ms + self.options.transactional_id_expiration_ms
+            self._timers.schedule(transactional_id, due_ms, self._expire(transactional_id))
+
+    def _time_out(self, transactional_id: str) -> Callable[[int], Outcome[Any]]:
+        def abort(now_ms: int) -> Outcome[Any]:
+            outcome = self._abort(self.transactions[transactional_id], now_ms)
+            outcome.settle = self._try_again(transactional_id, now_ms, abort)
+            return outcome
+
+        return abort
+
+    def _expire(self, transactional_id: str) -> Callable[[int], Outcome[Any]]:
+        def remove(now_ms: int) -> Outcome[Any]:
+            return Outcome(
+                records=[tombstone(transactional_id)],
+                settle=self._try_again(transactional_id, now_ms, remove),
+            )
+
+        return remove
+
+    def _try_again(
+        self, transactional_id: str, now_ms: int, action: Callable[[int], Outcome[Any]]
+    ) -> Callable[[ApiError | None], None]:
+        """A timer has fired and is gone: when its records are refused it has to fire again."""
+
+        def settle(error: ApiError | None) -> None:
+            if error is not None and transactional_id not in self._timers:
+                self._timers.schedule(transactional_id, now_ms + _RETRY_MS, action)
+
+        return settle
+
+    # Small things
+
+    def _find(self, transactional_id: str) -> Transaction:
+        if not transactional_id:
+            raise ApiError(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
+        current = self.transactions.get(transactional_id)
+        if current is None:
+            raise ApiError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+        return current
+
+    def _record(self, transaction: Transaction) -> CoordinatorRecord:
+        return transaction.record(self.options.record_version)
+
+    def _remember_epoch(self, fresh: Transaction, last_epoch: int) -> None:
+        self._last_epochs[fresh.transactional_id] = _LastEpoch(
+            fresh.producer_id, fresh.producer_epoch, last_epoch
+        )
+
+    def _last_epoch(self, current: Transaction) -> int:
+        """The epoch before the current one, if this coordinator raised it on request."""
+        last = self._last_epochs.get(current.transactional_id)
+        if (
+            last is None
+            or last.producer_id != current.producer_id
+            or last.producer_epoch != current.producer_epoch
+        ):
+            return NO_PRODUCER_EPOCH
+        return last.last_epoch
+
+    def _forget(self, transactional_id: str) -> None:
+        self.transactions.pop(transactional_id, None)
+        self._last_epochs.pop(transactional_id, None)
+        self._timers.cancel(transactional_id)
+
+
+def _check_producer(current: Transaction, producer_id: int, producer_epoch: int) -> None:
+    if current.producer_id != producer_id:
+        raise ApiError(
+            ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+            f"the transactional id belongs to producer {current.producer_id}, not {producer_id}",
+        )
+    _check_epoch(current, producer_epoch)
+
+
+def _check_epoch(current: Transaction, producer_epoch: int) -> None:
+    if current.producer_epoch != producer_epoch:
+        raise ApiError(
+            ErrorCode.PRODUCER_FENCED,
+            f"the epoch is {current.producer_epoch}, not {producer_epoch}",
+        )
+
+
+def _is_retry(current: Transaction, request: EndTxnRequest) -> bool:
+    """Whether a transaction that just ended is what the request ended before (v2)."""
+    if current.client_transaction_version < 2:
+        return False
+    if not (current.status.is_prepared or current.status.is_complete):
+        return False
+    if current.producer_id == request.producer_id:
+        return current.producer_epoch == request.producer_epoch + 1
+    return (
+        current.previous_producer_id == request.producer_id
+        and request.producer_epoch == CLIENT_EPOCH_MAX
+        and current.producer_epoch == 0
+    )
+
+
+def _check_same_end(current: Transaction, committed: bool) -> None:
+    was_committed = current.status in (
+        TransactionStatus.PREPARE_COMMIT,
+        TransactionStatus.COMPLETE_COMMIT,
+    )
+    if was_committed != committed:
+        raise ApiError(
+            ErrorCode.INVALID_TXN_STATE,
+            f"the transaction is in state {current.status.label}",
+        )
+
+
+def _prepared_status(committed: bool) -> TransactionStatus:
+    return TransactionStatus.PREPARE_COMMIT if committed else TransactionStatus.PREPARE_ABORT
+
+
+def _completed(decided: Transaction, now_ms: int) -> Transaction:
+    """What a decided transaction becomes when all markers are written."""
+    committed = decided.status is TransactionStatus.PREPARE_COMMIT
+    completed = replace(
+        decided,
+        status=TransactionStatus.COMPLETE_COMMIT if committed else TransactionStatus.COMPLETE_ABORT,
+        partitions=frozenset(),
+        last_update_ms=now_ms,
+    )
+    if decided.next_producer_id == NO_PRODUCER_ID:
+        return completed
+    return replace(
+        completed,
+        producer_id=decided.next_producer_id,
+        producer_epoch=0,
+        previous_producer_id=decided.producer_id,
+        next_producer_id=NO_PRODUCER_ID,
+    )
+
+
+def _ended(completed: Transaction) -> EndTxnResponse:
+    return EndTxnResponse(
+        producer_id=completed.producer_id, producer_epoch=completed.producer_epoch
+    )
+
+
+def _markers(decided: Transaction) -> WriteMarkers:
+    return WriteMarkers(
+        transactional_id=decided.transactional_id,
+        producer_id=decided.producer_id,
+        producer_epoch=decided.producer_epoch,
+        committed=decided.status is TransactionStatus.PREPARE_COMMIT,
+        partitions=decided.partitions,
+        transaction_version=decided.client_transaction_version,
+    )
