@@ -34,3 +34,13 @@ def check_record_limit(records: list[Message]) -> None:
             f"The request makes {len(records)} metadata changes; "
             f"one request may make {RECORDS_PER_DECISION_MAX}. Split it.",
         )
+
+
+def check_partition_limit(partition_count: int) -> None:
+    """Refuses more new partitions than a decision can hold, before they are placed."""
+    if partition_count > RECORDS_PER_DECISION_MAX:
+        raise ApiError(
+            ErrorCode.POLICY_VIOLATION,
+            f"{partition_count} partitions are too many for one request; "
+            f"it may make {RECORDS_PER_DECISION_MAX}.",
+        )

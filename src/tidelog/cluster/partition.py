@@ -240,10 +240,10 @@ class Partition:
             self._advance_high_watermark()
 
     def _advance_high_watermark(self) -> None:
+        if not self.is_leader:
+            return
         high_watermark = self.log.durable_offset
         if self.followers:
-            if not self.is_leader:
-                return
             for broker_id in self.isr:
                 if broker_id != self.node_id:
                     high_watermark = min(high_watermark, self.followers[broker_id].log_end_offset)

@@ -1,0 +1,238 @@
+"""Changing settings of topics, brokers, groups and client metrics subscriptions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+from tidelog.cluster.broker_config import BROKER_SETTINGS
+from tidelog.cluster.client_metrics_config import (
+    CLIENT_METRICS_SETTINGS,
+    validate_client_metrics_config,
+)
+from tidelog.cluster.config_schema import ConfigType, Schema, parse_list
+from tidelog.cluster.controller_settings import ControllerSettings
+from tidelog.cluster.decision import Decision, check_record_limit
+from tidelog.cluster.group_config import GROUP_SETTINGS, validate_group_config
+from tidelog.cluster.image import ConfigResource, ConfigResourceType, MetadataImage
+from tidelog.cluster.records.settings import ConfigRecord
+from tidelog.cluster.topic_config import TOPIC_SETTINGS, effective_value, validate_topic_config
+from tidelog.protocol.errors import ApiError, ErrorCode
+from tidelog.protocol.schema import Message
+
+
+class Operation(IntEnum):
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+@dataclass(slots=True, frozen=True)
+class ConfigOperation:
+    name: str
+    operation: int
+    value: str | None = None
+
+
+@dataclass(slots=True, frozen=True)
+class ConfigChange:
+    """Operations on the settings of one resource: all of them happen or none."""
+
+    resource: ConfigResource
+    operations: Sequence[ConfigOperation]
+
+
+@dataclass(slots=True, frozen=True)
+class ConfigReplacement:
+    """All the settings that a resource shall have from now on."""
+
+    resource: ConfigResource
+    configs: Mapping[str, str | None]
+
+
+@dataclass(slots=True, frozen=True)
+class ConfigRow:
+    resource: ConfigResource
+    error: ApiError | None
+
+
+_SCHEMAS: dict[int, Schema] = {
+    ConfigResourceType.TOPIC: TOPIC_SETTINGS,
+    ConfigResourceType.BROKER: BROKER_SETTINGS,
+    ConfigResourceType.GROUP: GROUP_SETTINGS,
+    ConfigResourceType.CLIENT_METRICS: CLIENT_METRICS_SETTINGS,
+}
+
+
+def alter_configs(
+    replacements: Sequence[ConfigReplacement],
+    image: MetadataImage,
+    settings: ControllerSettings,
+    *,
+    validate_only: bool = False,
+) -> Decision[list[ConfigRow]]:
+    """Replaces the settings of resources: what is not named goes back to its default."""
+    wanted = []
+    for replacement in replacements:
+        gone = image.configs.get(replacement.resource, {}).keys() - replacement.configs.keys()
+        operations = [
+            ConfigOperation(name, Operation.SET, value)
+            for name, value in replacement.configs.items()
+        ]
+        operations += [ConfigOperation(name, Operation.DELETE) for name in sorted(gone)]
+        wanted.append(ConfigChange(replacement.resource, operations))
+    return incremental_alter_configs(wanted, image, settings, validate_only=validate_only)
+
+
+def incremental_alter_configs(
+    changes: Sequence[ConfigChange],
+    image: MetadataImage,
+    settings: ControllerSettings,
+    *,
+    validate_only: bool = False,
+) -> Decision[list[ConfigRow]]:
+    """Changes single settings; what is not named stays."""
+    records: list[Message] = []
+    rows = []
+    seen: set[ConfigResource] = set()
+    for change in changes:
+        resource = change.resource
+        try:
+            if resource in seen:
+                raise ApiError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+            seen.add(resource)
+            new_records = _change(resource, change.operations, image, settings)
+            check_record_limit(records + new_records)
+        except ApiError as error:
+            rows.append(ConfigRow(resource, error))
+            continue
+        records += new_records
+        rows.append(ConfigRow(resource, None))
+    return Decision([] if validate_only else records, rows)
+
+
+def _change(
+    resource: ConfigResource,
+    operations: Sequence[ConfigOperation],
+    image: MetadataImage,
+    settings: ControllerSettings,
+) -> list[Message]:
+    schema = _SCHEMAS.get(resource.type)
+    if schema is None:
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST, f"Unexpected resource type {_type_name(resource.type)}."
+        )
+    names = [operation.name for operation in operations]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"Error due to duplicate config keys: {twice}")
+    before = image.configs.get(resource, {})
+    after = dict(before)
+    for operation in operations:
+        if operation.operation == Operation.DELETE:
+            after.pop(operation.name, None)
+        else:
+            after[operation.name] = _new_value(operation, schema, resource, image, settings)
+    _validate(resource, after, names, image, settings)
+    # Brokers are told even of values that stay: what they point at may have changed.
+    always = resource.type == ConfigResourceType.BROKER
+    return [
+        ConfigRecord(
+            resource_type=resource.type,
+            resource_name=resource.name,
+            name=name,
+            value=after.get(name),
+        )
+        for name in names
+        if before.get(name) != after.get(name) or (always and name in after)
+    ]
+
+
+def _new_value(
+    operation: ConfigOperation,
+    schema: Schema,
+    resource: ConfigResource,
+    image: MetadataImage,
+    settings: ControllerSettings,
+) -> str:
+    if operation.value is None:
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST, f"Null value not supported for : {operation.name}"
+        )
+    if operation.operation == Operation.SET:
+        return operation.value
+    if operation.operation not in (Operation.APPEND, Operation.SUBTRACT):
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"Unknown operation type {operation.operation}")
+    setting = schema[operation.name]
+    if setting.type != ConfigType.LIST:
+        raise ApiError(
+            ErrorCode.INVALID_CONFIG,
+            f"Can't {Operation(operation.operation).name} to key {operation.name} "
+            "because its type is not LIST.",
+        )
+    current = effective_value(
+        setting, image.configs.get(resource, {}), settings.effective_broker_config(image)
+    )
+    values = parse_list(current or "")
+    for value in parse_list(operation.value):
+        if operation.operation == Operation.SUBTRACT:
+            values = [each for each in values if each != value]
+        elif value not in values:
+            values.append(value)
+    return ",".join(values)
+
+
+def _validate(
+    resource: ConfigResource,
+    after: Mapping[str, str],
+    names: Sequence[str],
+    image: MetadataImage,
+    settings: ControllerSettings,
+) -> None:
+    match resource.type:
+        case ConfigResourceType.TOPIC:
+            if resource.name not in image.topics_by_name:
+                raise ApiError(
+                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                    f"The topic '{resource.name}' does not exist.",
+                )
+            validate_topic_config(after)
+        case ConfigResourceType.BROKER:
+            _validate_broker(resource.name, after, names, image)
+        case ConfigResourceType.GROUP:
+            if not resource.name:
+                raise ApiError(
+                    ErrorCode.INVALID_REQUEST, "Default group resources are not allowed."
+                )
+            validate_group_config(after, settings.effective_broker_config(image))
+        case ConfigResourceType.CLIENT_METRICS:
+            validate_client_metrics_config(resource.name, after)
+
+
+def _validate_broker(
+    name: str, after: Mapping[str, str], names: Sequence[str], image: MetadataImage
+) -> None:
+    if name:
+        if not name.isdecimal():
+            raise ApiError(
+                ErrorCode.INVALID_REQUEST, "Unable to parse broker name as a base 10 number."
+            )
+        if int(name) not in image.brokers:
+            raise ApiError(
+                ErrorCode.INVALID_REQUEST, f"Unexpected broker id, there is no broker {name}."
+            )
+    fixed = sorted(each for each in names if not BROKER_SETTINGS[each].dynamic)
+    if fixed:
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST, f"Cannot update these configs dynamically: {fixed}"
+        )
+    BROKER_SETTINGS.parse(after)
+
+
+def _type_name(resource_type: int) -> str:
+    try:
+        return ConfigResourceType(resource_type).name
+    except ValueError:
+        return str(resource_type)
