@@ -154,7 +154,6 @@ class Partition:
                 self.followers[broker_id] = ReplicaState(broker_id)
         if starts_epoch:
             self.leader_epoch_start_offset = log.log_end_offset
-            log.leader_epochs.assign(image.leader_epoch, log.log_end_offset)
             for follower in self.followers.values():
                 follower.reset(
                     now_ms, log.log_end_offset, is_in_sync=follower.broker_id in image.isr
@@ -374,10 +373,7 @@ class Partition:
         )
 
     def _diverging_epoch(self, fetch_offset: int, last_fetched_epoch: int) -> EpochEndOffset | None:
-        log = self.log
-        end = EpochEndOffset(
-            *log.leader_epochs.end_offset_for(last_fetched_epoch, log.log_end_offset)
-        )
+        end = self._end_offset_for(last_fetched_epoch)
         if end.end_offset == UNDEFINED_OFFSET:
             raise ApiError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
@@ -392,7 +388,19 @@ class Partition:
     ) -> EpochEndOffset:
         """The largest epoch up to `leader_epoch` that wrote here, and where it ended."""
         self.check_leader(current_leader_epoch)
+        return self._end_offset_for(leader_epoch)
+
+    def _end_offset_for(self, leader_epoch: int) -> EpochEndOffset:
         log = self.log
+        latest = log.leader_epochs.latest_epoch
+        # The log knows of an epoch from its first append on; before that it is empty, and ends the
+        # epochs before it where it begins.
+        if leader_epoch > latest:
+            if leader_epoch == self.leader_epoch:
+                return EpochEndOffset(leader_epoch, log.log_end_offset)
+            if leader_epoch < self.leader_epoch:
+                known = latest if latest >= 0 else leader_epoch
+                return EpochEndOffset(known, self.leader_epoch_start_offset)
         return EpochEndOffset(*log.leader_epochs.end_offset_for(leader_epoch, log.log_end_offset))
 
     def list_offset(
@@ -409,8 +417,11 @@ class Partition:
         if timestamp == LATEST_TIMESTAMP:
             return ListedOffset(-1, readable_end, self.leader_epoch)
         if timestamp in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):
-            epoch = log.leader_epochs.epoch_for_offset(log.log_start_offset)
-            return ListedOffset(-1, log.log_start_offset, epoch)
+            start_offset = log.log_start_offset
+            epoch = log.leader_epochs.epoch_for_offset(start_offset)
+            if epoch < 0 and start_offset == log.log_end_offset:
+                epoch = self.leader_epoch
+            return ListedOffset(-1, start_offset, epoch)
         if timestamp in (LATEST_TIERED_TIMESTAMP, EARLIEST_PENDING_UPLOAD_TIMESTAMP):
             return NOTHING_LISTED
         if timestamp == MAX_TIMESTAMP:
