@@ -6,7 +6,7 @@ fenced until it says that it has caught up. A fenced broker leads nothing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from tidelog.cluster.controller_settings import ControllerSettings
 from tidelog.cluster.decision import Decision
@@ -25,8 +25,7 @@ from tidelog.protocol.errors import ApiError, ErrorCode
 from tidelog.protocol.schema import Message
 
 
-@dataclass(slots=True, frozen=True)
-class BrokerRegistration:
+class BrokerRegistration(NamedTuple):
     """What a broker says of itself.
 
     After an unclean stop its log may have lost what was not synced, so the partitions that it leads

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
+from typing import NamedTuple
 
 from tidelog.cluster.broker_config import BROKER_SETTINGS
 from tidelog.cluster.client_metrics_config import (
@@ -29,31 +29,27 @@ class Operation(IntEnum):
     SUBTRACT = 3
 
 
-@dataclass(slots=True, frozen=True)
-class ConfigOperation:
+class ConfigOperation(NamedTuple):
     name: str
     operation: int
     value: str | None = None
 
 
-@dataclass(slots=True, frozen=True)
-class ConfigChange:
+class ConfigChange(NamedTuple):
     """Operations on the settings of one resource: all of them happen or none."""
 
     resource: ConfigResource
     operations: Sequence[ConfigOperation]
 
 
-@dataclass(slots=True, frozen=True)
-class ConfigReplacement:
+class ConfigReplacement(NamedTuple):
     """All the settings that a resource shall have from now on."""
 
     resource: ConfigResource
     configs: Mapping[str, str | None]
 
 
-@dataclass(slots=True, frozen=True)
-class ConfigRow:
+class ConfigRow(NamedTuple):
     resource: ConfigResource
     error: ApiError | None
 

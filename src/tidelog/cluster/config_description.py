@@ -7,8 +7,7 @@ the node's own configuration, and the default.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -40,8 +39,7 @@ class ConfigSynonym(NamedTuple):
     source: ConfigSource
 
 
-@dataclass(slots=True, frozen=True)
-class ConfigEntry:
+class ConfigEntry(NamedTuple):
     """One setting; a sensitive one hides its value."""
 
     name: str
@@ -51,15 +49,14 @@ class ConfigEntry:
     documentation: str
     read_only: bool
     sensitive: bool
-    synonyms: list[ConfigSynonym] = field(default_factory=list)
+    synonyms: Sequence[ConfigSynonym] = ()
 
     @property
     def is_default(self) -> bool:
         return self.source is ConfigSource.DEFAULT_CONFIG
 
 
-@dataclass(slots=True, frozen=True)
-class BrokerConfigLayers:
+class BrokerConfigLayers(NamedTuple):
     """A broker's settings, layer by layer, by Kafka's broker names."""
 
     dynamic: Mapping[str, str]

@@ -7,9 +7,8 @@ refuses wrong ones with INVALID_CONFIG. A `Schema` is the table of all settings 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from tidelog.protocol.errors import ApiError, ErrorCode
 
@@ -43,16 +42,14 @@ _INTEGER_MAX = {ConfigType.SHORT: (1 << 15) - 1, ConfigType.INT: INT_MAX, Config
 Validator = Callable[[Any], str | None]
 
 
-@dataclass(slots=True, frozen=True)
-class Synonym:
+class Synonym(NamedTuple):
     """A broker setting that stands in when the setting itself is not made; times `factor`."""
 
     name: str
     factor: int = 1
 
 
-@dataclass(slots=True, frozen=True)
-class Setting:
+class Setting(NamedTuple):
     """One setting. `default` is in text form; None means there is no value."""
 
     name: str

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from tidelog.cluster.controller_settings import ControllerSettings
 from tidelog.cluster.decision import Decision, check_record_limit
@@ -18,8 +18,7 @@ PREFERRED_ELECTION = 0
 UNCLEAN_ELECTION = 1
 
 
-@dataclass(slots=True, frozen=True)
-class PartitionRow:
+class PartitionRow(NamedTuple):
     topic: str
     partition: int
     error: ApiError | None

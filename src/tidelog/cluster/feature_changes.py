@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import IntEnum
+from typing import NamedTuple
 
 from tidelog.cluster.decision import Decision
 from tidelog.cluster.features import (
@@ -25,8 +25,7 @@ class UpgradeType(IntEnum):
     UNSAFE_DOWNGRADE = 3
 
 
-@dataclass(slots=True, frozen=True)
-class FeatureUpdate:
+class FeatureUpdate(NamedTuple):
     name: str
     level: int
     upgrade_type: int = UpgradeType.UPGRADE

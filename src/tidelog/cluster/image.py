@@ -53,8 +53,7 @@ class LeaderRecoveryState(IntEnum):
     RECOVERING = 1  # elected uncleanly, has not yet found out what the log lost
 
 
-@dataclass(slots=True, frozen=True)
-class PartitionImage:
+class PartitionImage(NamedTuple):
     """Who replicates a partition and who leads it.
 
     The leader epoch rises with every election, the partition epoch with every change; isr is a
@@ -83,8 +82,7 @@ class PartitionImage:
         return bool(self.removing_replicas or self.adding_replicas)
 
 
-@dataclass(slots=True, frozen=True)
-class TopicImage:
+class TopicImage(NamedTuple):
     """A topic; the partition with id i is `partitions[i]`."""
 
     name: str
@@ -96,8 +94,7 @@ class TopicImage:
         return is_internal(self.name)
 
 
-@dataclass(slots=True, frozen=True)
-class BrokerImage:
+class BrokerImage(NamedTuple):
     """A registered broker; `epoch` is the offset of its registration."""
 
     broker_id: int
@@ -122,8 +119,7 @@ class BrokerImage:
         return None
 
 
-@dataclass(slots=True, frozen=True)
-class ControllerImage:
+class ControllerImage(NamedTuple):
     controller_id: int
     incarnation_id: bytes
     endpoints: tuple[Endpoint, ...]
@@ -131,8 +127,7 @@ class ControllerImage:
     zk_migration_ready: bool = False
 
 
-@dataclass(slots=True, frozen=True)
-class ScramCredential:
+class ScramCredential(NamedTuple):
     salt: bytes
     stored_key: bytes
     server_key: bytes
@@ -142,8 +137,7 @@ class ScramCredential:
         return "ScramCredential(hidden)"
 
 
-@dataclass(slots=True, frozen=True)
-class AclEntry:
+class AclEntry(NamedTuple):
     resource_type: int
     resource_name: str
     pattern_type: int
@@ -153,8 +147,7 @@ class AclEntry:
     permission_type: int
 
 
-@dataclass(slots=True, frozen=True)
-class DelegationToken:
+class DelegationToken(NamedTuple):
     owner: str
     requester: str
     renewers: tuple[str, ...]

@@ -8,7 +8,6 @@ tuple again at the end.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any, TypeVar
 
 from tidelog.cluster.features import METADATA_VERSION
@@ -222,19 +221,19 @@ class ImageChanges:
         self._delta.brokers.add(record.broker_id)
 
     def _replay_fence_broker(self, record: brokers.FenceBrokerRecord) -> None:
-        self._change_broker(replace(self._broker(record.id, record.epoch), fenced=True))
+        self._change_broker(self._broker(record.id, record.epoch)._replace(fenced=True))
 
     def _replay_unfence_broker(self, record: brokers.UnfenceBrokerRecord) -> None:
-        self._change_broker(replace(self._broker(record.id, record.epoch), fenced=False))
+        self._change_broker(self._broker(record.id, record.epoch)._replace(fenced=False))
 
     def _replay_broker_change(self, record: brokers.BrokerRegistrationChangeRecord) -> None:
         broker = self._broker(record.broker_id, record.broker_epoch)
         if record.fenced:
-            broker = replace(broker, fenced=record.fenced > 0)
+            broker = broker._replace(fenced=record.fenced > 0)
         if record.in_controlled_shutdown:
-            broker = replace(broker, in_controlled_shutdown=True)
+            broker = broker._replace(in_controlled_shutdown=True)
         if record.log_dirs:
-            broker = replace(broker, log_dirs=tuple(record.log_dirs))
+            broker = broker._replace(log_dirs=tuple(record.log_dirs))
         self._change_broker(broker)
 
     def _replay_register_controller(self, record: brokers.RegisterControllerRecord) -> None:

@@ -14,8 +14,8 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from tidelog.cluster.features import (
     DEFAULT_KRAFT_VERSION,
@@ -53,7 +53,7 @@ from tidelog.protocol.errors import ApiError, ErrorCode
 from tidelog.protocol.records import Record, encode_batch
 from tidelog.protocol.schema import Message
 from tidelog.protocol.topic_partition import TopicPartition
-from tidelog.protocol.uuids import METADATA_TOPIC_ID
+from tidelog.protocol.uuids import METADATA_TOPIC_ID, ZERO_UUID
 from tidelog.storage.append_result import AppendResult, Origin
 from tidelog.storage.files import CorruptFileError, Files, OsFiles
 from tidelog.storage.log import Log
@@ -82,8 +82,7 @@ class MetadataLogError(TidelogError):
     """The metadata cannot be loaded; the message says which file is the matter and what to do."""
 
 
-@dataclass(slots=True, frozen=True)
-class SnapshotOptions:
+class SnapshotOptions(NamedTuple):
     """When a snapshot is due. Small limits keep start-up fast: what is behind is replayed."""
 
     bytes_max: int = 1 << 20
@@ -110,6 +109,7 @@ class MetadataLog:
         self.image = self.latest = MetadataImage()
         self.leader_epoch = 0
         self.leader_id = -1
+        self.directory_id = ZERO_UUID
         self.kraft_version = 0
         self.voters: list[Voter] = []
         self.listeners: list[Listener] = []
@@ -215,6 +215,7 @@ class MetadataLog:
         """This node is the whole quorum, so it leads; a new cluster gets its first records."""
         self.leader_epoch += 1
         self.leader_id = node_id
+        self.directory_id = directory_id
         voter = LeaderChangeVoter(voter_id=node_id, voter_directory_id=directory_id)
         self._append_control(
             LeaderChangeMessage(

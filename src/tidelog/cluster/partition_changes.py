@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 from tidelog.cluster.decision import Decision
 from tidelog.cluster.image import (
@@ -131,8 +132,7 @@ class PartitionChange:
         )
 
 
-@dataclass(slots=True, frozen=True)
-class IsrChange:
+class IsrChange(NamedTuple):
     """What a leader proposes: another in-sync set, seen at these epochs."""
 
     topic_id: bytes
@@ -143,8 +143,7 @@ class IsrChange:
     leader_recovery_state: int = LeaderRecoveryState.RECOVERED
 
 
-@dataclass(slots=True, frozen=True)
-class IsrRow:
+class IsrRow(NamedTuple):
     change: IsrChange
     error: ApiError | None
 

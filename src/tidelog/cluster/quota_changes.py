@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from tidelog.cluster.config_schema import INT_MAX, LONG_MAX
 from tidelog.cluster.decision import Decision, check_record_limit
@@ -34,22 +34,19 @@ MATCH_DEFAULT = 1
 MATCH_ANY = 2
 
 
-@dataclass(slots=True, frozen=True)
-class QuotaAlteration:
+class QuotaAlteration(NamedTuple):
     """Quotas of one entity; a value of None removes that quota."""
 
     entity: Sequence[tuple[str, str | None]]
     operations: Sequence[tuple[str, float | None]]
 
 
-@dataclass(slots=True, frozen=True)
-class QuotaRow:
+class QuotaRow(NamedTuple):
     entity: tuple[tuple[str, str | None], ...]
     error: ApiError | None
 
 
-@dataclass(slots=True, frozen=True)
-class QuotaFilter:
+class QuotaFilter(NamedTuple):
     """One part of an entity to look for: an exact name, the default, or any name."""
 
     entity_type: str

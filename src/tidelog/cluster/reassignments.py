@@ -8,7 +8,7 @@ happens at once.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from tidelog.cluster.controller_settings import ControllerSettings
 from tidelog.cluster.decision import Decision, check_record_limit
@@ -22,8 +22,7 @@ from tidelog.protocol.schema import Message
 from tidelog.protocol.topic_partition import TopicPartition
 
 
-@dataclass(slots=True, frozen=True)
-class Reassignment:
+class Reassignment(NamedTuple):
     """The wanted replicas; None cancels what is under way."""
 
     topic: str
@@ -31,8 +30,7 @@ class Reassignment:
     replicas: Sequence[int] | None
 
 
-@dataclass(slots=True, frozen=True)
-class OngoingReassignment:
+class OngoingReassignment(NamedTuple):
     topic: str
     partition: int
     replicas: tuple[int, ...]

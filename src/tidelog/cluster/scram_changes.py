@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from tidelog.cluster.decision import Decision
 from tidelog.cluster.image import MetadataImage
@@ -26,14 +26,12 @@ ITERATIONS_MIN = 4096
 ITERATIONS_MAX = 16384
 
 
-@dataclass(slots=True, frozen=True)
-class ScramDeletion:
+class ScramDeletion(NamedTuple):
     name: str
     mechanism: int
 
 
-@dataclass(slots=True, frozen=True)
-class ScramUpsertion:
+class ScramUpsertion(NamedTuple):
     name: str
     mechanism: int
     iterations: int
@@ -41,8 +39,7 @@ class ScramUpsertion:
     salted_password: bytes
 
 
-@dataclass(slots=True, frozen=True)
-class ScramRow:
+class ScramRow(NamedTuple):
     user: str
     error: ApiError | None
 

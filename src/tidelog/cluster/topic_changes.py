@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from random import Random
+from types import MappingProxyType
+from typing import NamedTuple
 
 from tidelog.cluster.controller_settings import ControllerSettings
 from tidelog.cluster.decision import Decision, check_partition_limit, check_record_limit
@@ -28,19 +30,17 @@ from tidelog.protocol.uuids import ZERO_UUID, format_uuid
 DEFAULT = -1  # as partition count and replication factor: what the broker is set to
 
 
-@dataclass(slots=True, frozen=True)
-class NewTopic:
+class NewTopic(NamedTuple):
     """A topic to create; `assignments` (partition id to replicas) replaces both counts."""
 
     name: str
     partition_count: int = DEFAULT
     replication_factor: int = DEFAULT
-    assignments: Mapping[int, Sequence[int]] = field(default_factory=dict)
-    configs: Mapping[str, str | None] = field(default_factory=dict)
+    assignments: Mapping[int, Sequence[int]] = MappingProxyType({})
+    configs: Mapping[str, str | None] = MappingProxyType({})
 
 
-@dataclass(slots=True, frozen=True)
-class CreatedTopic:
+class CreatedTopic(NamedTuple):
     """A row of CreateTopics; without an error the rest says what the topic has become."""
 
     name: str
@@ -50,16 +50,14 @@ class CreatedTopic:
     replication_factor: int = -1
 
 
-@dataclass(slots=True, frozen=True)
-class TopicSelector:
+class TopicSelector(NamedTuple):
     """A topic by name or by id, never both."""
 
     name: str | None = None
     topic_id: bytes = ZERO_UUID
 
 
-@dataclass(slots=True, frozen=True)
-class DeletedTopic:
+class DeletedTopic(NamedTuple):
     name: str | None
     topic_id: bytes
     error: ApiError | None
@@ -74,8 +72,7 @@ class PartitionAddition:
     assignments: Sequence[Sequence[int]] | None = None
 
 
-@dataclass(slots=True, frozen=True)
-class TopicRow:
+class TopicRow(NamedTuple):
     name: str
     error: ApiError | None
 
