@@ -64,6 +64,10 @@ class Outcome(Generic[Response]):
         what they are is agreed between a shard and its owner in the server.
     settle: called once, right after the append, with None or with the error that refused it; for
         soft state that must follow the fate of the records. Its outcome is carried out next.
+    producer_id, producer_epoch: set when the records are part of that producer's transaction.
+
+    An outcome without records waits for the records of those before it: an answer never shows what
+    a crash could still take back.
     """
 
     records: list[CoordinatorRecord] = field(default_factory=list)
@@ -71,6 +75,8 @@ class Outcome(Generic[Response]):
     replies: list[Reply] = field(default_factory=list)
     effects: list[Any] = field(default_factory=list)
     settle: Callable[[ApiError | None], Outcome[Any] | None] | None = None
+    producer_id: int = -1
+    producer_epoch: int = -1
 
     def absorb(self, other: Outcome[Any]) -> None:
         """Appends what `other` decided (not its response) to this outcome."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
+from operator import attrgetter
 
 from tidelog.coordinator.groups.assignors import Assignment
 from tidelog.coordinator.records.group import (
@@ -60,7 +61,7 @@ class ConsumerMember:
         return self.state is MemberState.STABLE and self.member_epoch == target_epoch
 
     def same_metadata(self, other: ConsumerMember) -> bool:
-        return self.metadata_value() == other.metadata_value()
+        return _metadata(self) == _metadata(other)
 
     def metadata_value(self) -> ConsumerGroupMemberMetadataValue:
         return ConsumerGroupMemberMetadataValue(
@@ -108,6 +109,19 @@ class ConsumerMember:
             assigned=from_rows(value.assigned_partitions),
             pending_revocation=from_rows(value.partitions_pending_revocation),
         )
+
+
+_metadata = attrgetter(
+    "instance_id",
+    "rack_id",
+    "client_id",
+    "client_host",
+    "subscribed_topic_names",
+    "subscribed_topic_regex",
+    "rebalance_timeout_ms",
+    "server_assignor",
+    "classic",
+)
 
 
 def to_rows(assignment: Assignment) -> list[TopicPartitions]:
