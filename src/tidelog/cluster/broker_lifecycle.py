@@ -25,6 +25,11 @@ from tidelog.protocol.errors import ApiError, ErrorCode
 from tidelog.protocol.schema import Message
 
 
+OWN_FEATURES = tuple(
+    (name, levels.minimum, levels.maximum) for name, levels in SUPPORTED_FEATURES.items()
+)
+
+
 class BrokerRegistration(NamedTuple):
     """What a broker says of itself.
 
@@ -37,9 +42,7 @@ class BrokerRegistration(NamedTuple):
     endpoints: tuple[Endpoint, ...]
     rack: str | None = None
     log_dirs: tuple[bytes, ...] = ()
-    features: tuple[tuple[str, int, int], ...] = tuple(
-        (name, levels.minimum, levels.maximum) for name, levels in SUPPORTED_FEATURES.items()
-    )
+    features: tuple[tuple[str, int, int], ...] = OWN_FEATURES
     stopped_cleanly: bool = True
 
 

@@ -88,6 +88,7 @@ class SnapshotOptions(NamedTuple):
     bytes_max: int = 1 << 20
     records_max: int = 5_000
     records_max_at_close: int = 500
+    interval_ms: int = 3600 * 1000  # 0: never by time
 
 
 class MetadataLog:
@@ -118,6 +119,7 @@ class MetadataLog:
         self._options = options
         self._bytes_since_snapshot = 0
         self._records_since_snapshot = 0
+        self._last_snapshot_ms = clock()
         self._failure: str | None = None
         self._publications: deque[
             tuple[MetadataImage, MetadataDelta, Callable[[], None] | None]
@@ -369,7 +371,18 @@ class MetadataLog:
         except OSError as error:
             logger.warning("no snapshot of the metadata in %s: %s", self.directory, error)
         self._bytes_since_snapshot = self._records_since_snapshot = 0
+        self._last_snapshot_ms = now_ms
         return snapshot_id
+
+    def snapshot_if_due(self, now_ms: int) -> None:
+        """Call this now and then: a snapshot that no amount of records asks for comes by time."""
+        interval_ms = self._options.interval_ms
+        if (
+            interval_ms
+            and self._records_since_snapshot
+            and now_ms - self._last_snapshot_ms >= interval_ms
+        ):
+            self.snapshot()
 
     def _drop_old(self, now_ms: int) -> None:
         """Keeps two snapshots, and the log from the older one on, in case one gets damaged."""
