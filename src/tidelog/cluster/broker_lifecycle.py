@@ -24,7 +24,6 @@ from tidelog.cluster.records.topics import PartitionChangeRecord
 from tidelog.protocol.errors import ApiError, ErrorCode
 from tidelog.protocol.schema import Message
 
-
 OWN_FEATURES = tuple(
     (name, levels.minimum, levels.maximum) for name, levels in SUPPORTED_FEATURES.items()
 )
