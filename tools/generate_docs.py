@@ -1,0 +1,117 @@
+"""Writes docs/configuration.md and docs/protocol.md from the code: `make docs`.
+
+A test compares the pages with what this gives, so that they cannot fall behind the code.
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from tidelog.cluster.config_schema import LONG_MAX, ConfigType, Setting
+from tidelog.cluster.topic_config import TOPIC_SETTINGS
+from tidelog.server.config import SETTINGS
+from tidelog.server.dispatch import load_handlers
+
+DOCS = Path(__file__).parent.parent / "docs"
+
+
+def configuration_page() -> str:
+    """Every setting of a node and of a topic."""
+    lines = [
+        "# Configuration",
+        "",
+        "Generated from the code by `make docs`; do not edit.",
+        "",
+        "A node takes its settings, each over the one before, from the defaults, a TOML file",
+        "(`tidelog up --config FILE`), the environment (`TIDELOG_NUM_PARTITIONS` is",
+        "`num.partitions`) and flags (`--set num.partitions=3`). An unknown name or a wrong value",
+        "is an error that names it and suggests the near one. Settings marked *live* can also be",
+        "changed while the node runs, through any Kafka admin client.",
+        "",
+        "## Settings of a node",
+        "",
+        *_table(SETTINGS),
+        "",
+        "## Settings of a topic",
+        "",
+        "Given at creation (`tidelog topic create NAME --set retention.ms=3600000`) or later",
+        "(`tidelog topic alter`). Without one, the node's setting in the last column counts.",
+        "",
+        *_topic_table(),
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def protocol_page() -> str:
+    """Every API that the node serves, with its versions."""
+    lines = [
+        "# Protocol support",
+        "",
+        "Generated from the handlers by `make docs`; do not edit. ApiVersions answers from the",
+        "same table.",
+        "",
+        "| key | API | versions |",
+        "|---:|---|---|",
+    ]
+    for handler in sorted(load_handlers().values(), key=lambda handler: handler.api):
+        name = "".join(part.capitalize() for part in handler.api.name.split("_"))
+        versions = f"{handler.min_version}-{handler.max_version}"
+        if handler.served_from > handler.min_version:
+            versions += f" (served from {handler.served_from})"
+        lines.append(f"| {int(handler.api)} | {name} | {versions} |")
+    return "\n".join([*lines, ""])
+
+
+def _table(settings: Iterable[Setting]) -> list[str]:
+    rows = ["| setting | type | default | meaning |", "|---|---|---|---|"]
+    for setting in sorted(settings, key=lambda each: each.name):
+        live = " *(live)*" if setting.dynamic else ""
+        rows.append(
+            f"| `{setting.name}` | {_type(setting)} | {_default(setting)} | "
+            f"{_cell(setting.documentation)}{live} |"
+        )
+    return rows
+
+
+def _topic_table() -> list[str]:
+    rows = [
+        "| setting | type | default | meaning | of the node |",
+        "|---|---|---|---|---|",
+    ]
+    for setting in sorted(TOPIC_SETTINGS, key=lambda each: each.name):
+        synonyms = ", ".join(f"`{synonym.name}`" for synonym in setting.synonyms) or "-"
+        rows.append(
+            f"| `{setting.name}` | {_type(setting)} | {_default(setting)} | "
+            f"{_cell(setting.documentation)} | {synonyms} |"
+        )
+    return rows
+
+
+def _type(setting: Setting) -> str:
+    return ConfigType(setting.type).name.lower()
+
+
+def _default(setting: Setting) -> str:
+    if setting.default is None:
+        return "-"
+    if setting.default == "":
+        return "empty"
+    if setting.default == str(LONG_MAX):
+        return "unlimited"
+    return f"`{_cell(setting.default)}`"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+PAGES = {"configuration.md": configuration_page, "protocol.md": protocol_page}
+
+
+def main() -> None:
+    for name, page in PAGES.items():
+        (DOCS / name).write_text(page())
+
+
+if __name__ == "__main__":
+    main()
