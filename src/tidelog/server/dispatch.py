@@ -1,4 +1,4 @@
-"""From a frame to its handler: which APIs and versions the node serves.
+"""From a frame to its handler and from the handler's result to the answer.
 
 The handler modules declare their API, versions and request type; the table made from them is what
 dispatch routes by and what ApiVersions advertises, so the two cannot disagree.
@@ -8,18 +8,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from importlib import import_module
+from struct import Struct
+from struct import error as StructError  # noqa: N812 - the exception is in the wrong case
+from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tidelog.protocol.api_keys import ApiKey
+from tidelog.protocol.errors import ApiError, ErrorCode, ProtocolError
+from tidelog.protocol.headers import encode_response
+from tidelog.protocol.varint import read_uvarint
 from tidelog.server.handlers import HANDLERS
 from tidelog.server.request import Deferred, RawResponse, Request
 
 if TYPE_CHECKING:
-    from tidelog.protocol.errors import ApiError
     from tidelog.protocol.schema import Message
+    from tidelog.server.connection import Connection
     from tidelog.server.node import Node
 
-Answer: TypeAlias = "Message | RawResponse | Deferred | None"
+Answer: TypeAlias = "Message | bytes | RawResponse | Deferred | None"
+
+# API key, version, correlation id, length of the client id.
+_HEADER = Struct(">hhih")
+_NO_BODY = memoryview(b"")
+_API_VERSIONS = int(ApiKey.API_VERSIONS)
 
 
 class Handler:
@@ -42,8 +53,13 @@ class Handler:
         self.max_version: int = module.VERSIONS[1]
         self.served_from: int = getattr(module, "SERVED_FROM", self.min_version)
         self.request_class: type[Message] | None = module.REQUEST
+        self.flexible_from: int = (
+            module.FLEXIBLE_FROM if module.REQUEST is None else module.REQUEST.FLEXIBLE_FROM
+        )
         self.handle: Callable[[Node, Request, Any], Answer] = module.handle
-        self.error_response: Callable[[Any, ApiError], Message] = module.error_response
+        self.error_response: Callable[[Any, ApiError], Message] | None = getattr(
+            module, "error_response", None
+        )
 
 
 def load_handlers(names: Iterable[str] = HANDLERS) -> dict[int, Handler]:
@@ -54,3 +70,152 @@ def load_handlers(names: Iterable[str] = HANDLERS) -> dict[int, Handler]:
         assert handler.api not in handlers, f"two handlers for {handler.api.name}"
         handlers[int(handler.api)] = handler
     return handlers
+
+
+class Dispatcher:
+    """Decodes request headers, calls handlers, hands their answers to the connection."""
+
+    def __init__(self, node: Node, handlers: dict[int, Handler]) -> None:
+        self._node = node
+        self._handlers = handlers
+        self._metrics = node.metrics
+        self.log = node.log
+
+    def dispatch(self, connection: Connection, frame: memoryview) -> None:
+        """Process one frame. Whatever goes wrong ends this connection at most."""
+        try:
+            request, handler, at = self._open(connection, frame)
+            if handler is not None:
+                self._serve(handler, request, frame, at)
+        except (ProtocolError, StructError, UnicodeDecodeError, IndexError) as error:
+            self._metrics.malformed_frames += 1
+            self.log.warning("request_malformed", peer=connection.peer, error=error)
+            connection.close("malformed request")
+
+    def _open(
+        self, connection: Connection, frame: memoryview
+    ) -> tuple[Request, Handler | None, int]:
+        """The request's header; no handler when it has been answered or refused already."""
+        api_key, version, correlation_id, client_id_size = _HEADER.unpack_from(frame)
+        at = 10
+        if client_id_size >= 0:
+            at = 10 + client_id_size
+            raw = bytes(frame[10:at])
+            # Nearly always the same as in the connection's request before.
+            if raw != connection.client_id_bytes or connection.client_id is None:
+                if len(raw) < client_id_size:
+                    raise ProtocolError("the client id is longer than the request")
+                connection.client_id = str(raw, "utf-8")
+                connection.client_id_bytes = raw
+        else:
+            connection.client_id = None
+        request = Request(
+            api_key,
+            version,
+            correlation_id,
+            connection.client_id,
+            _NO_BODY,
+            connection,
+            self._node.now_ms(),
+            len(frame),
+        )
+        handler = self._handlers.get(api_key)
+        if handler is None or not handler.served_from <= version <= handler.max_version:
+            self._refuse(request, handler)
+            return request, None, 0
+        self._metrics.requests[api_key] += 1
+        if version >= handler.flexible_from:
+            at = at + 1 if not frame[at] else _skip_tags(frame, at)
+        return request, handler, at
+
+    def _serve(self, handler: Handler, request: Request, frame: memoryview, at: int) -> None:
+        node = self._node
+        connection = request.connection
+        started_ns = perf_counter_ns() if node.has_quotas else 0
+        request_class = handler.request_class
+        if request_class is None:
+            body: Any = None
+            request.body = frame[at:]
+        else:
+            body = request_class.decode(frame, request.version, at)
+        try:
+            answer = handler.handle(node, request, body)
+        except ApiError as error:
+            answer = self._failed(handler, request, body, error)
+        except ProtocolError:
+            raise
+        except Exception:
+            self._metrics.handler_failures += 1
+            self.log.exception("handler_failed", api=handler.api.name, peer=connection.peer)
+            unexpected = ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, "the node's log has the details")
+            answer = self._failed(handler, request, body, unexpected)
+        request.body = _NO_BODY
+        if answer is None:
+            return
+        if connection.closed:
+            if isinstance(answer, Deferred):
+                answer.give_up()
+            return
+        if started_ns:
+            self._throttle(request, answer, perf_counter_ns() - started_ns)
+        if type(answer) is bytes:
+            connection.respond(request, answer)
+        elif isinstance(answer, Deferred):
+            connection.wait_for(answer)
+        elif isinstance(answer, RawResponse):
+            connection.respond_in_parts(request, answer)
+        else:
+            message: Message = answer  # type: ignore[assignment]
+            connection.respond(
+                request,
+                encode_response(request.api_key, request.version, request.correlation_id, message),
+            )
+
+    def _failed(self, handler: Handler, request: Request, body: Any, error: ApiError) -> Answer:
+        """What a failed request is answered; a handler that has no words for it says nothing."""
+        if handler.error_response is not None:
+            return handler.error_response(body, error)
+        request.connection.close(f"{handler.api.name} failed: {error}")
+        return None
+
+    def _throttle(self, request: Request, answer: Any, busy_ns: int) -> None:
+        """Hold a client to its share of the node's time."""
+        connection = request.connection
+        throttle_ms = self._node.quotas.record_request(
+            connection.principal, request.client_id, busy_ns, request.received_ms
+        )
+        if throttle_ms > 0:
+            if hasattr(answer, "throttle_time_ms"):
+                answer.throttle_time_ms = max(answer.throttle_time_ms, throttle_ms)
+            connection.throttle(throttle_ms)
+
+    def _refuse(self, request: Request, handler: Handler | None) -> None:
+        """An API or version that is not served ends the connection, as in Kafka.
+
+        Only ApiVersions is answered in any version, for it is how a client finds out.
+        """
+        self._metrics.unsupported_requests += 1
+        connection = request.connection
+        if request.api_key == _API_VERSIONS and handler is not None:
+            response: Any = handler.handle(self._node, request, None)
+            connection.respond(
+                request, encode_response(_API_VERSIONS, 0, request.correlation_id, response)
+            )
+            return
+        self.log.warning(
+            "request_refused",
+            peer=connection.peer,
+            api_key=request.api_key,
+            version=request.version,
+            client_id=request.client_id,
+        )
+        connection.close("unsupported API or version")
+
+
+def _skip_tags(view: memoryview, at: int) -> int:
+    count, at = read_uvarint(view, at)
+    for _ in range(count):
+        _, at = read_uvarint(view, at)
+        size, at = read_uvarint(view, at)
+        at += size
+    return at

@@ -1,47 +1,334 @@
-"""The node: its parts put together, started and stopped."""
+"""The node: its parts put together, started and stopped.
+
+Order of a start: take the data directories and recover the logs; load the metadata; take the ports;
+register with the controller (this very node); lead the partitions; serve. A stop goes the other
+way: no new connections, what is under way is finished, then everything is written down so that the
+next start has nothing to recover.
+"""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tidelog.cluster.broker_lifecycle import BrokerRegistration
+from tidelog.cluster.controller import Controller
+from tidelog.cluster.controller_settings import ControllerSettings
+from tidelog.cluster.image import ConfigResourceType, Endpoint, MetadataDelta, MetadataImage
+from tidelog.cluster.metadata_log import DIRECTORY_NAME, MetadataLog, SnapshotOptions
+from tidelog.cluster.partition_registry import PartitionRegistry
+from tidelog.protocol.uuids import random_uuid
+from tidelog.security.quotas import ClientQuotas
+from tidelog.server.acceptor import Acceptor
+from tidelog.server.client_metrics import ClientMetrics
+from tidelog.server.connections import Connections
+from tidelog.server.delayed import Purgatory
+from tidelog.server.dispatch import Dispatcher, load_handlers
+from tidelog.server.fetch_sessions import FetchSessions
+from tidelog.server.listener import Listener
+from tidelog.server.local_partitions import LocalPartitions
+from tidelog.server.maintenance import Maintenance
+from tidelog.server.metrics import Metrics
+from tidelog.server.reactor import Reactor
+from tidelog.server.structured_logs import Level, StructuredLog, capture_logging
+from tidelog.storage.log_store import LogStore
+from tidelog.storage.store_options import StoreOptions
+
 if TYPE_CHECKING:
-    from tidelog.cluster.controller import Controller
-    from tidelog.cluster.image import MetadataImage
-    from tidelog.cluster.metadata_log import MetadataLog
-    from tidelog.cluster.partition_registry import PartitionRegistry
+    from tidelog.protocol.topic_partition import TopicPartition
     from tidelog.server.config import NodeConfig
-    from tidelog.server.delayed import Purgatory
     from tidelog.server.dispatch import Handler
-    from tidelog.server.fetch_sessions import FetchSessions
-    from tidelog.server.metrics import Metrics
-    from tidelog.server.reactor import Reactor
-    from tidelog.storage.log_store import LogStore
+    from tidelog.server.transaction_coordinator import TransactionCoordinator
+    from tidelog.storage.log_directory import DirectoryState
+
+_FINISH_S_MAX = 5.0
+_FINISH_POLL_S = 0.01
 
 
 class Node:
     """One broker and controller in one process, on one event loop.
 
-    The attributes are what handlers work with. All of it belongs to the loop thread; other threads
-    reach it by `reactor.post` only.
+    The attributes are what handlers work with. All of it belongs to the loop thread; from other
+    threads only `request_stop` and `reactor.post` may be called.
     """
 
-    config: NodeConfig
-    reactor: Reactor
-    handlers: dict[int, Handler]
+    def __init__(self, config: NodeConfig) -> None:
+        self.config = config
+        self._static_config = config
+        self.log = StructuredLog(
+            level=Level[config.logging_level.upper()], as_json=config.logging_format == "json"
+        )
+        self.metrics = Metrics()
+        self.reactor = Reactor(self.log)
+        self.connections = Connections(config, self.reactor, self.metrics, self.log)
+        self.delayed = Purgatory(self.reactor, self.metrics)
+        self.fetch_sessions = FetchSessions(
+            config.max_incremental_fetch_session_cache_slots,
+            config.min_incremental_fetch_session_eviction_ms,
+        )
+        self.quotas = ClientQuotas(
+            window_count=config.quota_window_num,
+            window_ms=config.quota_window_size_seconds * 1000,
+        )
+        self.has_quotas = False
+        self.client_metrics = ClientMetrics()
+        self.partitions = PartitionRegistry()
+        self.handlers: dict[int, Handler] = {}
+        self._acceptors: list[Acceptor] = []
+        self._is_stopping = False
+
     store: LogStore
+    transactions: TransactionCoordinator
     metadata: MetadataLog
     controller: Controller
-    partitions: PartitionRegistry
-    delayed: Purgatory
-    fetch_sessions: FetchSessions
-    metrics: Metrics
+    cluster_id: str
+    broker_epoch: int
 
     @property
     def image(self) -> MetadataImage:
         """The cluster's metadata as of now; immutable."""
         return self.metadata.image
 
+    @property
+    def listeners(self) -> list[Listener]:
+        """Where the node listens, with the ports it got."""
+        return [acceptor.listener for acceptor in self._acceptors]
+
+    @property
+    def addresses(self) -> list[tuple[str, int]]:
+        """The same as (host, port)."""
+        return [(listener.host, listener.port) for listener in self.listeners]
+
     def now_ms(self) -> int:
         """Wall-clock time in milliseconds."""
         return time.time_ns() // 1_000_000
+
+    # Start
+
+    def start(self) -> None:
+        """Open everything and take the ports; serving begins with `run`.
+
+        Raises a TidelogError that says what is the matter; nothing stays open then.
+        """
+        started_s = time.monotonic()
+        try:
+            self._open()
+        except BaseException:
+            self._abandon()
+            raise
+        self.log.info(
+            "node_started",
+            node_id=self.config.node_id,
+            cluster_id=self.cluster_id,
+            listeners=",".join(f"{host}:{port}" for host, port in self.addresses),
+            partitions=len(self.partitions),
+            seconds=round(time.monotonic() - started_s, 3),
+        )
+
+    def _open(self) -> None:
+        config = self.config
+        directories = [Path(directory) for directory in config.log_dirs]
+        self.store = LogStore.open(
+            directories,
+            StoreOptions(
+                node_id=config.node_id,
+                cluster_id=config.cluster_id,
+                checkpoint_interval_ms=config.log_flush_offset_checkpoint_interval_ms,
+                recovery_threads=config.num_recovery_threads_per_data_dir,
+            ),
+            post=self.reactor.post,
+            now_ms=self.now_ms,
+        )
+        self.cluster_id = self.store.cluster_id
+        self.metadata = MetadataLog.open(
+            directories[0] / DIRECTORY_NAME,
+            node_id=config.node_id,
+            directory_id=self.store.directories[0].directory_id,
+            clock=self.now_ms,
+            options=SnapshotOptions(interval_ms=config.metadata_log_max_snapshot_interval_ms),
+        )
+        self.controller = Controller(
+            ControllerSettings(
+                node_id=config.node_id,
+                default_partition_count=config.num_partitions,
+                default_replication_factor=config.default_replication_factor,
+                delete_topic_enable=config.delete_topic_enable,
+                broker_config=config.explicit,
+            )
+        )
+        self._acceptors = []
+        for listener in config.parsed_listeners:
+            self._acceptors.append(Acceptor(listener, config, self.connections))
+        self.handlers = load_handlers()
+        self.connections.dispatch = Dispatcher(self, self.handlers).dispatch
+        local = LocalPartitions(
+            config.node_id,
+            self.store,
+            self.partitions,
+            self.delayed,
+            self._broker_config,
+            self.now_ms,
+            self.log,
+        )
+        self.store.on_directory_failure = lambda state, lost: self._directory_failed(
+            local, state, lost
+        )
+        self._register()
+        self._take_over_settings(self.image)
+        local.load(self.image)
+        self.metadata.listeners += [local.apply, self._on_metadata]
+        self.reactor.turn_end_hooks.append(self._end_turn)
+        Maintenance(self).start()
+        for acceptor in self._acceptors:
+            acceptor.start()
+
+    def _register(self) -> None:
+        """Tell the controller that this node is there and serves."""
+        config = self.config
+        registration = BrokerRegistration(
+            config.node_id,
+            random_uuid(),
+            tuple(
+                Endpoint(listener.name, listener.advertised_host, listener.advertised_port)
+                for listener in self.listeners
+            ),
+            rack=config.broker_rack,
+            log_dirs=tuple(state.directory_id for state in self.store.directories if state.online),
+            stopped_cleanly=self.store.was_clean,
+        )
+        metadata = self.metadata
+        registered = self.controller.register_broker(
+            registration, metadata.latest, metadata.next_offset
+        )
+        metadata.submit(registered.records)
+        self.broker_epoch = registered.rows
+        unfenced = self.controller.unfence_broker(
+            config.node_id, self.broker_epoch, metadata.latest
+        )
+        metadata.submit(unfenced.records)
+
+    def _abandon(self) -> None:
+        """Close what a start that failed has opened."""
+        for acceptor in self._acceptors:
+            acceptor.close()
+        if hasattr(self, "metadata"):
+            self.metadata.close()
+        if hasattr(self, "store"):
+            self.store.close(clean=False)
+        self.reactor.close()
+
+    # While it runs
+
+    def run(self) -> None:
+        """Serve until `request_stop`, then shut down cleanly."""
+        try:
+            self.reactor.run()
+        finally:
+            self._close()
+
+    def _end_turn(self) -> None:
+        """All appends of a turn become durable together, all answers leave together."""
+        store = self.store
+        store.commit()
+        self.delayed.look()
+        self.connections.set_congested(store.congested)
+        self.connections.flush_dirty()
+
+    def _broker_config(self, image: MetadataImage) -> dict[str, str]:
+        """The broker's settings that hold now, as far as they were set."""
+        return self.controller.settings.effective_broker_config(image)
+
+    def _on_metadata(
+        self, before: MetadataImage, after: MetadataImage, delta: MetadataDelta
+    ) -> None:
+        if delta.quotas or any(
+            resource.type == ConfigResourceType.BROKER for resource in delta.configs
+        ):
+            self._take_over_settings(after)
+
+    def _take_over_settings(self, image: MetadataImage) -> None:
+        self.quotas.replace(image.client_quotas)
+        self.has_quotas = bool(image.client_quotas)
+        dynamic = {**image.cluster_configs(), **image.broker_configs(self.config.node_id)}
+        self.config = self._static_config.changed(dynamic)
+
+    def _directory_failed(
+        self, local: LocalPartitions, state: DirectoryState, lost: list[TopicPartition]
+    ) -> None:
+        self.log.error(
+            "directory_failed", directory=state.path, error=state.error, partitions=len(lost)
+        )
+        local.fail(lost)
+
+    # Stop
+
+    def request_stop(self) -> None:
+        """Shut down cleanly. From any thread and any number of times; returns at once."""
+        self.reactor.post(self._begin_stop)
+
+    def _begin_stop(self) -> None:
+        if self._is_stopping:
+            return
+        self._is_stopping = True
+        self.log.info("node_stopping", node_id=self.config.node_id)
+        for acceptor in self._acceptors:
+            acceptor.close()
+        self.delayed.finish_fetches()
+        self._stop_when_finished(self.reactor.now + _FINISH_S_MAX)
+
+    def _stop_when_finished(self, deadline: float) -> None:
+        """Wait for produce requests that wait for durability and answers that are on their way."""
+        metrics = self.metrics
+        is_busy = metrics.delayed_produces or any(
+            connection.is_sending for connection in self.connections.all.values()
+        )
+        if is_busy and self.reactor.now < deadline:
+            self.reactor.call_later(_FINISH_POLL_S, lambda: self._stop_when_finished(deadline))
+            return
+        self.connections.close_all("the node stops")
+        self.reactor.stop()
+
+    def _close(self) -> None:
+        """Write everything down and let go of it."""
+        self.metadata.close()
+        self.store.close(clean=True)
+        self.reactor.close()
+        self.log.info("node_stopped", node_id=self.config.node_id)
+
+
+def run_node(
+    config: NodeConfig,
+    *,
+    on_ready: Callable[[Node], None] | None = None,
+    handle_signals: bool = True,
+) -> None:
+    """Start a node and serve until it is told to stop.
+
+    `on_ready` is called when clients can connect. With `handle_signals` (main thread only) SIGTERM
+    and SIGINT shut the node down cleanly, a second one changes nothing, and the process is made
+    fit to serve many clients.
+    """
+    node = Node(config)
+    if handle_signals:
+        _prepare_process(node)
+    with capture_logging(node.log):
+        node.start()
+        if on_ready is not None:
+            on_ready(node)
+        node.run()
+
+
+def _prepare_process(node: Node) -> None:
+    import gc
+    import resource
+    import signal
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: node.request_stop())
+    _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))
+    # What the hot path makes is freed by counting references; the collector only has to find
+    # the few cycles, and looking for them often costs a tenth of the throughput.
+    gc.set_threshold(50_000, 20, 100)

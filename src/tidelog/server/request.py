@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias
 
+from tidelog.protocol.headers import encode_response
+
 if TYPE_CHECKING:
     from tidelog.protocol.schema import Message
     from tidelog.server.connection import Connection
-    from tidelog.storage.log import FileSlice
+    from tidelog.storage.log_slice import FileSlice
 
 # What a connection can send: bytes in memory, or a byte range of a segment by sendfile.
 Part: TypeAlias = "bytes | bytearray | memoryview | FileSlice"
@@ -20,18 +22,18 @@ class RawResponse:
     `parts` are sent in order; a `FileSlice` among them goes out by sendfile.
     """
 
-    __slots__ = ("parts", "size_bytes")
+    __slots__ = ("parts",)
 
-    def __init__(self, parts: list[Part], size_bytes: int) -> None:
+    def __init__(self, parts: list[Part]) -> None:
         self.parts = parts
-        self.size_bytes = size_bytes
 
 
 class Request:
     """One decoded request header with the bytes of its body.
 
-    `body` is a writable view into the receive buffer: whoever keeps a view of it keeps the
-    bytes, and nobody else writes to them meanwhile.
+    `body` is a writable view into the receive buffer and there only while the handler runs: a
+    handler that needs bytes of it later keeps a view of its own, which keeps those bytes as they
+    are.
     """
 
     __slots__ = (
@@ -65,9 +67,13 @@ class Request:
         self.received_ms = received_ms
         self.size_bytes = size_bytes
 
-    def defer(self) -> Deferred:
-        """Promise a later answer; the handler returns what this gives it."""
-        return Deferred(self)
+    def defer(self, *, is_exclusive: bool = True) -> Deferred:
+        """Promise a later answer; the handler returns what this gives it.
+
+        Until then the connection's next requests wait. Not exclusive is a request that has done
+        its work and only waits for durability: others of its kind may follow it at once.
+        """
+        return Deferred(self, is_exclusive)
 
 
 class Deferred:
@@ -77,19 +83,36 @@ class Deferred:
     called (set it to forget what waits); an answer after that is dropped.
     """
 
-    __slots__ = ("closed", "on_close", "ready", "request", "response")
+    __slots__ = ("closed", "is_exclusive", "on_close", "parts", "ready", "request")
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: Request, is_exclusive: bool) -> None:
         self.request = request
-        self.response: list[Part] | None = None
+        self.is_exclusive = is_exclusive
+        self.parts: list[Part] = []
         self.ready = False
         self.closed = False
         self.on_close: Callable[[], None] | None = None
 
-    def answer(self, response: Message | RawResponse | None) -> None:
-        """Send this; None sends nothing (acks=0)."""
-        self.request.connection.answer_deferred(self, response)
+    def answer(self, response: Message | bytes | RawResponse | None) -> None:
+        """Send this: a message, a whole frame, or for None nothing at all."""
+        if self.closed:
+            return
+        request = self.request
+        parts: list[Part]
+        if response is None:
+            parts = []
+        elif isinstance(response, bytes):
+            parts = [response]
+        elif isinstance(response, RawResponse):
+            parts = response.parts
+        else:
+            parts = [
+                encode_response(request.api_key, request.version, request.correlation_id, response)
+            ]
+        request.connection.answer_deferred(self, parts)
 
-    def close_connection(self, reason: str) -> None:
-        """End the connection instead of answering, as Kafka does for a failed acks=0 produce."""
-        self.request.connection.close(reason)
+    def give_up(self) -> None:
+        """The client has gone: forget what waits for it."""
+        self.closed = True
+        if self.on_close is not None and not self.ready:
+            self.on_close()

@@ -1,0 +1,102 @@
+"""The sockets that accept connections, one for each listener."""
+
+from __future__ import annotations
+
+import errno
+import socket
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tidelog.server.listener import Listener, ListenerError
+from tidelog.server.reactor import READABLE
+
+if TYPE_CHECKING:
+    from tidelog.server.config import NodeConfig
+    from tidelog.server.connections import Connections
+
+_ACCEPTS_PER_TURN_MAX = 128
+_PAUSE_S = 0.5
+_OUT_OF_RESOURCES = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
+
+
+class Acceptor:
+    """Accepts connections of one listener. The port is taken at once, serving begins by `start`."""
+
+    def __init__(self, listener: Listener, config: NodeConfig, connections: Connections) -> None:
+        self._connections = connections
+        self._socket = _listen(listener, config)
+        self._is_started = False
+        self._send_buffer_bytes = config.socket_send_buffer_bytes
+        port = int(self._socket.getsockname()[1])
+        self.listener = replace(
+            listener,
+            port=port,
+            advertised_host=listener.advertised_host or _reachable_host(listener.host),
+            advertised_port=listener.advertised_port if listener.advertised_port > 0 else port,
+        )
+
+    def start(self) -> None:
+        """Begin to accept."""
+        self._is_started = True
+        self._connections.reactor.register(self._socket.fileno(), self._accept, READABLE)
+
+    def close(self) -> None:
+        """Stop accepting; who is connected stays so."""
+        if self._is_started:
+            self._is_started = False
+            self._connections.reactor.unregister(self._socket.fileno())
+        self._socket.close()
+
+    def _accept(self, _ready: int) -> None:
+        for _ in range(_ACCEPTS_PER_TURN_MAX):
+            try:
+                sock, peer = self._socket.accept()
+            except BlockingIOError:
+                return
+            except OSError as error:
+                if error.errno in _OUT_OF_RESOURCES:
+                    self._pause(error)
+                    return
+                # The client gave up while it stood in the queue.
+                continue
+            sock.setblocking(False)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            if self._send_buffer_bytes > 0:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._send_buffer_bytes)
+            self._connections.add(sock, (peer[0], peer[1]), self.listener)
+
+    def _pause(self, error: OSError) -> None:
+        """Out of descriptors: the queue stays readable, so looking at it again would spin."""
+        connections = self._connections
+        connections.log.error("accept_paused", listener=self.listener.name, error=error.strerror)
+        connections.reactor.modify(self._socket.fileno(), 0)
+        connections.reactor.call_later(_PAUSE_S, self._go_on)
+
+    def _go_on(self) -> None:
+        if self._is_started:
+            self._connections.reactor.modify(self._socket.fileno(), READABLE)
+
+
+def _listen(listener: Listener, config: NodeConfig) -> socket.socket:
+    family = socket.AF_INET6 if ":" in listener.host else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if config.socket_receive_buffer_bytes > 0:
+            # Before listening: accepted sockets take it over with their window.
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, config.socket_receive_buffer_bytes)
+        sock.setblocking(False)
+        sock.bind((listener.host, listener.port))
+        sock.listen(config.socket_listen_backlog_size)
+    except OSError as error:
+        sock.close()
+        raise ListenerError(
+            f"listeners: cannot listen on {listener.host}:{listener.port}: {error.strerror}"
+        ) from error
+    return sock
+
+
+def _reachable_host(host: str) -> str:
+    """What to advertise for a listener that has no advertised address of its own."""
+    return socket.gethostname() if host in ("", "0.0.0.0", "::") else host

@@ -1,0 +1,305 @@
+"""The configuration of a node, from a TOML file, the environment and flags.
+
+What settings there are, with types, defaults, limits and meaning, is said in one table: Kafka's
+broker settings (`cluster.broker_config`) and those below that only a Tidelog node has. They come,
+each over the one before, from the defaults, a TOML file, the environment (`TIDELOG_NUM_PARTITIONS`
+is `num.partitions`) and the command's flags (`--set num.partitions=3`). In a file, names with dots
+may be nested tables or quoted keys. A wrong value or an unknown name is an error that says which,
+and what is near.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tidelog.cluster.broker_config import BROKER_SETTINGS
+from tidelog.cluster.config_schema import ConfigType, Schema, Setting, at_least, one_of
+from tidelog.errors import TidelogError
+from tidelog.protocol.errors import ApiError
+from tidelog.server.listener import Listener, ListenerError, parse_listeners
+from tidelog.server.typed_setting import (
+    TypedSetting,
+    boolean,
+    integer,
+    numbers_by_name,
+    optional_string,
+    string,
+    words,
+)
+
+ENVIRONMENT_PREFIX = "TIDELOG_"
+
+# Names that other Kafka versions, or people, use for a setting.
+ALIASES = {"broker.id": "node.id", "rack": "broker.rack", "log.dir": "log.dirs"}
+
+# What a node has where Kafka has no default, or one for another kind of machine.
+NODE_DEFAULTS = {
+    "node.id": "1",
+    "listeners": "PLAINTEXT://127.0.0.1:9092",
+    "log.dirs": "tidelog-data",
+    "durability": "fsync",
+    "queued.max.request.bytes": str(256 << 20),
+    "socket.listen.backlog.size": "1024",
+    "socket.receive.buffer.bytes": "-1",
+    "socket.send.buffer.bytes": "-1",
+}
+
+
+def _own(
+    name: str, kind: ConfigType, default: str | None, documentation: str, **more: Any
+) -> Setting:
+    return Setting(name, kind, default, documentation, dynamic=False, **more)
+
+
+_OWN_SETTINGS = (
+    _own(
+        "cluster.id",
+        ConfigType.STRING,
+        None,
+        "The cluster's id; without it the one on disk, or a new one at the first start.",
+    ),
+    _own(
+        "socket.unread.timeout.ms",
+        ConfigType.LONG,
+        "60000",
+        "A connection whose client does not read its answers for this long is closed.",
+        validator=at_least(1),
+    ),
+    _own(
+        "min.incremental.fetch.session.eviction.ms",
+        ConfigType.LONG,
+        "120000",
+        "A fetch session that is this old, or unused for as long, may make room for another.",
+        validator=at_least(0),
+    ),
+    _own(
+        "logging.level",
+        ConfigType.STRING,
+        "info",
+        "The least important lines that are written to standard error.",
+        validator=one_of("debug", "info", "warning", "error", "off"),
+    ),
+    _own(
+        "logging.format",
+        ConfigType.STRING,
+        "text",
+        "The form of those lines.",
+        validator=one_of("text", "json"),
+    ),
+)
+
+SETTINGS = Schema("broker", (*BROKER_SETTINGS, *_OWN_SETTINGS))
+"""Every setting of a node by name, for documentation and checks."""
+
+
+class ConfigError(TidelogError):
+    """A setting has a wrong value or there is no such setting."""
+
+
+class NodeConfig:
+    """A node's settings as typed attributes: `num.partitions` is `config.num_partitions`.
+
+    Immutable. `explicit` holds, in text form, what was set; the rest has its default.
+    """
+
+    node_id = integer("node.id")
+    cluster_id = optional_string("cluster.id")
+    broker_rack = optional_string("broker.rack")
+    log_dirs = words("log.dirs")
+    durability = string("durability")
+    logging_level = string("logging.level")
+    logging_format = string("logging.format")
+
+    listeners = words("listeners")
+    advertised_listeners = words("advertised.listeners")
+    max_connections = integer("max.connections")
+    max_connections_per_ip = integer("max.connections.per.ip")
+    max_connections_per_ip_overrides = numbers_by_name("max.connections.per.ip.overrides")
+    connections_max_idle_ms = integer("connections.max.idle.ms")
+    socket_unread_timeout_ms = integer("socket.unread.timeout.ms")
+    socket_request_max_bytes = integer("socket.request.max.bytes")
+    socket_listen_backlog_size = integer("socket.listen.backlog.size")
+    socket_send_buffer_bytes = integer("socket.send.buffer.bytes")
+    socket_receive_buffer_bytes = integer("socket.receive.buffer.bytes")
+    queued_max_request_bytes = integer("queued.max.request.bytes")
+    request_timeout_ms = integer("request.timeout.ms")
+
+    num_recovery_threads_per_data_dir = integer("num.recovery.threads.per.data.dir")
+    log_retention_check_interval_ms = integer("log.retention.check.interval.ms")
+    log_flush_offset_checkpoint_interval_ms = integer("log.flush.offset.checkpoint.interval.ms")
+    log_cleaner_enable = boolean("log.cleaner.enable")
+    log_cleaner_threads = integer("log.cleaner.threads")
+    log_cleaner_dedupe_buffer_size = integer("log.cleaner.dedupe.buffer.size")
+    log_cleaner_backoff_ms = integer("log.cleaner.backoff.ms")
+
+    auto_create_topics_enable = boolean("auto.create.topics.enable")
+    delete_topic_enable = boolean("delete.topic.enable")
+    num_partitions = integer("num.partitions")
+    default_replication_factor = integer("default.replication.factor")
+    max_request_partition_size_limit = integer("max.request.partition.size.limit")
+
+    fetch_max_bytes = integer("fetch.max.bytes")
+    max_incremental_fetch_session_cache_slots = integer("max.incremental.fetch.session.cache.slots")
+    min_incremental_fetch_session_eviction_ms = integer("min.incremental.fetch.session.eviction.ms")
+    producer_id_expiration_ms = integer("producer.id.expiration.ms")
+    producer_id_expiration_check_interval_ms = integer("producer.id.expiration.check.interval.ms")
+
+    group_initial_rebalance_delay_ms = integer("group.initial.rebalance.delay.ms")
+    group_max_size = integer("group.max.size")
+    group_min_session_timeout_ms = integer("group.min.session.timeout.ms")
+    group_max_session_timeout_ms = integer("group.max.session.timeout.ms")
+    group_coordinator_rebalance_protocols = words("group.coordinator.rebalance.protocols")
+    group_consumer_assignors = words("group.consumer.assignors")
+    group_consumer_migration_policy = string("group.consumer.migration.policy")
+    group_consumer_session_timeout_ms = integer("group.consumer.session.timeout.ms")
+    group_consumer_min_session_timeout_ms = integer("group.consumer.min.session.timeout.ms")
+    group_consumer_max_session_timeout_ms = integer("group.consumer.max.session.timeout.ms")
+    group_consumer_heartbeat_interval_ms = integer("group.consumer.heartbeat.interval.ms")
+    group_consumer_min_heartbeat_interval_ms = integer("group.consumer.min.heartbeat.interval.ms")
+    group_consumer_max_heartbeat_interval_ms = integer("group.consumer.max.heartbeat.interval.ms")
+    group_consumer_max_size = integer("group.consumer.max.size")
+    offset_metadata_max_bytes = integer("offset.metadata.max.bytes")
+    offsets_topic_num_partitions = integer("offsets.topic.num.partitions")
+    offsets_topic_replication_factor = integer("offsets.topic.replication.factor")
+    offsets_topic_segment_bytes = integer("offsets.topic.segment.bytes")
+    offsets_retention_minutes = integer("offsets.retention.minutes")
+    offsets_retention_check_interval_ms = integer("offsets.retention.check.interval.ms")
+    offsets_commit_timeout_ms = integer("offsets.commit.timeout.ms")
+
+    transaction_max_timeout_ms = integer("transaction.max.timeout.ms")
+    transactional_id_expiration_ms = integer("transactional.id.expiration.ms")
+    transaction_abort_timed_out_transaction_cleanup_interval_ms = integer(
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms"
+    )
+    transaction_remove_expired_transaction_cleanup_interval_ms = integer(
+        "transaction.remove.expired.transaction.cleanup.interval.ms"
+    )
+    transaction_partition_verification_enable = boolean("transaction.partition.verification.enable")
+    transaction_state_log_num_partitions = integer("transaction.state.log.num.partitions")
+    transaction_state_log_replication_factor = integer("transaction.state.log.replication.factor")
+    transaction_state_log_min_isr = integer("transaction.state.log.min.isr")
+    transaction_state_log_segment_bytes = integer("transaction.state.log.segment.bytes")
+
+    quota_window_num = integer("quota.window.num")
+    quota_window_size_seconds = integer("quota.window.size.seconds")
+    replica_lag_time_max_ms = integer("replica.lag.time.max.ms")
+    metadata_log_max_record_bytes_between_snapshots = integer(
+        "metadata.log.max.record.bytes.between.snapshots"
+    )
+    metadata_log_max_snapshot_interval_ms = integer("metadata.log.max.snapshot.interval.ms")
+
+    def __init__(self, explicit: Mapping[str, str] | None = None) -> None:
+        self.explicit: dict[str, str] = dict(NODE_DEFAULTS)
+        for name, text in (explicit or {}).items():
+            self.explicit[ALIASES.get(name, name)] = text
+        values = self._parse()
+        for declared in _DECLARED:
+            try:
+                self.__dict__[declared.attribute] = declared.convert(values.get(declared.name))
+            except ValueError as error:
+                raise ConfigError(f"{declared.name}: {error}") from None
+        try:
+            self.parsed_listeners: list[Listener] = parse_listeners(
+                self.listeners, self.advertised_listeners
+            )
+        except ListenerError as error:
+            raise ConfigError(str(error)) from None
+        if not self.log_dirs:
+            raise ConfigError("log.dirs: none; name a folder for the data")
+
+    def _parse(self) -> dict[str, Any]:
+        """The typed values of what was set and of the declared settings' defaults."""
+        try:
+            values = SETTINGS.parse(self.explicit)
+            for declared in _DECLARED:
+                setting = SETTINGS[declared.name]
+                if declared.name not in values and setting.default is not None:
+                    values[declared.name] = setting.parse(setting.default)
+        except ApiError as error:
+            raise ConfigError(error.message) from None
+        return values
+
+    @classmethod
+    def of(cls, **values: object) -> NodeConfig:
+        """From attribute names: `NodeConfig.of(num_partitions=3, log_dirs=path)`."""
+        return cls({name.replace("_", "."): _text(value) for name, value in values.items()})
+
+    @classmethod
+    def load(
+        cls,
+        *,
+        file: Path | None = None,
+        environment: Mapping[str, str] | None = None,
+        flags: Sequence[str] = (),
+    ) -> NodeConfig:
+        """From a TOML file, `TIDELOG_*` variables and `name=value` flags, later ones winning."""
+        explicit: dict[str, str] = {}
+        for source in (
+            read_file(file) if file is not None else {},
+            read_environment(environment or {}),
+            read_flags(flags),
+        ):
+            explicit.update((ALIASES.get(name, name), text) for name, text in source.items())
+        return cls(explicit)
+
+    def changed(self, changes: Mapping[str, str]) -> NodeConfig:
+        """These settings with others in their place."""
+        return NodeConfig({**self.explicit, **changes}) if changes else self
+
+
+def read_file(path: Path) -> dict[str, str]:
+    """The settings of a TOML file, with dotted names."""
+    import tomllib
+
+    try:
+        with path.open("rb") as file:
+            document = tomllib.load(file)
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: is not TOML: {error}") from error
+    return dict(_flatten("", document))
+
+
+def _flatten(prefix: str, table: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for key, value in table.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, Mapping):
+            yield from _flatten(f"{name}.", value)
+        else:
+            yield name, _text(value)
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list | tuple):
+        return ",".join(_text(item) for item in value)
+    return str(value)
+
+
+def read_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """The settings among environment variables."""
+    return {
+        name[len(ENVIRONMENT_PREFIX) :].lower().replace("_", "."): value
+        for name, value in environment.items()
+        if name.startswith(ENVIRONMENT_PREFIX)
+    }
+
+
+def read_flags(flags: Sequence[str]) -> dict[str, str]:
+    """The settings of `name=value` flags."""
+    settings = {}
+    for flag in flags:
+        name, mark, value = flag.partition("=")
+        if not mark:
+            raise ConfigError(f"--set {flag}: is not name=value")
+        settings[name.strip()] = value.strip()
+    return settings
+
+
+_DECLARED: tuple[TypedSetting[Any], ...] = tuple(
+    declared for declared in vars(NodeConfig).values() if isinstance(declared, TypedSetting)
+)

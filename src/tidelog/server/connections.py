@@ -1,0 +1,178 @@
+"""All open connections of a node: what they share and what limits them together."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from tidelog.server.connection import Connection
+from tidelog.server.receive_buffer import Chunk, ReceiveArena, SpareChunks
+
+if TYPE_CHECKING:
+    from tidelog.server.config import NodeConfig
+    from tidelog.server.listener import Listener
+    from tidelog.server.metrics import Metrics
+    from tidelog.server.reactor import Reactor
+    from tidelog.server.structured_logs import StructuredLog
+
+_SWEEP_INTERVAL_S_MAX = 5.0
+_BUFFER_KEPT_TIMES_MAX = 4
+
+
+class Connections:
+    """The open connections, their shared memory for receiving, and their limits."""
+
+    def __init__(
+        self, config: NodeConfig, reactor: Reactor, metrics: Metrics, log: StructuredLog
+    ) -> None:
+        self.reactor = reactor
+        self.metrics = metrics
+        self.log = log
+        self.arena = ReceiveArena()
+        self.spare_chunks = SpareChunks()
+        self.dirty: list[Connection] = []
+        """Connections with answers to send at the end of this turn."""
+        self.dispatch: Callable[[Connection, memoryview], None] = _refuse
+        self.request_bytes_max = config.socket_request_max_bytes
+        self.is_over_budget = False
+        """Whether requests have to wait until others are answered."""
+        self._is_congested = False
+        self.all: dict[int, Connection] = {}
+
+        self._budget_bytes = config.queued_max_request_bytes
+        self._frame_buffers_bytes = 0
+        self._waiting_for_budget: dict[int, Connection] = {}
+        self._per_host: dict[str, int] = {}
+        self._connections_max = config.max_connections
+        self._connections_per_host_max = config.max_connections_per_ip
+        self._host_overrides = config.max_connections_per_ip_overrides
+        self._idle_s_max = config.connections_max_idle_ms / 1000
+        self._unread_s_max = config.socket_unread_timeout_ms / 1000
+        self._next_id = 0
+        self._sweep_later()
+
+    def add(self, sock: socket.socket, peer: tuple[str, int], listener: Listener) -> None:
+        """Take over an accepted socket, or refuse it by a limit."""
+        host = peer[0]
+        of_host = self._per_host.get(host, 0)
+        if len(self.all) >= self._connections_max:
+            self._refuse(sock, peer, f"max.connections is {self._connections_max}")
+            return
+        of_host_max = self._host_overrides.get(host, self._connections_per_host_max)
+        if of_host >= of_host_max:
+            self._refuse(sock, peer, f"max.connections.per.ip of {host} is {of_host_max}")
+            return
+        self._per_host[host] = of_host + 1
+        self._next_id += 1
+        self.all[self._next_id] = Connection(sock, peer, listener, self, self._next_id)
+        self.metrics.connections_accepted += 1
+        self.metrics.connections_open += 1
+
+    def remove(self, connection: Connection, reason: str) -> None:
+        """A connection has ended."""
+        del self.all[connection.id]
+        self._waiting_for_budget.pop(connection.id, None)
+        left = self._per_host[connection.peer_host] - 1
+        if left:
+            self._per_host[connection.peer_host] = left
+        else:
+            del self._per_host[connection.peer_host]
+        self.metrics.connections_open -= 1
+        self.metrics.connections_closed += 1
+        self.log.debug("connection_closed", peer=connection.peer, reason=reason)
+
+    def close_all(self, reason: str) -> None:
+        """End every connection."""
+        for connection in list(self.all.values()):
+            connection.close(reason)
+
+    def flush_dirty(self) -> None:
+        """End of a turn: send the answers of the turn."""
+        dirty = self.dirty
+        if dirty:
+            self.dirty = []
+            for connection in dirty:
+                connection.flush()
+
+    # The budget: requests received and not answered, and frames under way
+
+    def acquire(self, size_bytes: int) -> None:
+        """A request waits for its answer."""
+        metrics = self.metrics
+        metrics.requests_in_flight += 1
+        metrics.in_flight_bytes += size_bytes
+        if metrics.in_flight_bytes > self._budget_bytes:
+            self.is_over_budget = True
+
+    def release(self, count: int, size_bytes: int) -> None:
+        """Requests were answered or given up."""
+        metrics = self.metrics
+        metrics.requests_in_flight -= count
+        metrics.in_flight_bytes -= size_bytes
+        if self.is_over_budget:
+            self._update_budget()
+
+    def wait_for_budget(self, connection: Connection) -> None:
+        """Resume this connection when requests of others were answered."""
+        self._waiting_for_budget[connection.id] = connection
+
+    def set_congested(self, is_congested: bool) -> None:
+        """While the journal has too much to write, no more requests are processed."""
+        if is_congested != self._is_congested:
+            self._is_congested = is_congested
+            self._update_budget()
+
+    def _update_budget(self) -> None:
+        self.is_over_budget = (
+            self._is_congested or self.metrics.in_flight_bytes > self._budget_bytes
+        )
+        if not self.is_over_budget and self._waiting_for_budget:
+            waiting, self._waiting_for_budget = self._waiting_for_budget, {}
+            for connection in waiting.values():
+                connection.resume()
+
+    def frame_buffer(self, connection: Connection, size_bytes: int) -> Chunk | None:
+        """Memory for a frame that arrives in pieces; None: there is none, the connection ended."""
+        added_bytes = size_bytes - connection.frame_charged_bytes
+        if self._frame_buffers_bytes + added_bytes > self._budget_bytes:
+            self.log.warning("connection_refused_memory", peer=connection.peer, bytes=size_bytes)
+            connection.close("frames under way take all of queued.max.request.bytes")
+            return None
+        connection.frame_charged_bytes = size_bytes
+        self._frame_buffers_bytes += added_bytes
+        return self.spare_chunks.take(
+            size_bytes, size_bytes_max=_BUFFER_KEPT_TIMES_MAX * size_bytes
+        )
+
+    def release_frame_buffer(self, connection: Connection) -> None:
+        """The frame under way is whole or given up."""
+        self._frame_buffers_bytes -= connection.frame_charged_bytes
+        connection.frame_charged_bytes = 0
+
+    # Connections nobody uses
+
+    def _sweep_later(self) -> None:
+        shortest_s = min(self._idle_s_max, self._unread_s_max)
+        self.reactor.call_later(min(shortest_s / 4, _SWEEP_INTERVAL_S_MAX), self._sweep)
+
+    def _sweep(self) -> None:
+        now = self.reactor.now
+        for connection in list(self.all.values()):
+            quiet_s = now - connection.last_active
+            if connection.is_sending:
+                if quiet_s > self._unread_s_max:
+                    self.log.warning("connection_unread", peer=connection.peer, seconds=quiet_s)
+                    connection.close("the client does not read its answers")
+            elif quiet_s > self._idle_s_max and not connection.is_busy:
+                connection.close("idle for connections.max.idle.ms")
+        self._sweep_later()
+
+    def _refuse(self, sock: socket.socket, peer: tuple[str, int], reason: str) -> None:
+        sock.close()
+        self.metrics.connections_refused += 1
+        self.log.warning("connection_refused", peer=f"{peer[0]}:{peer[1]}", reason=reason)
+
+
+def _refuse(connection: Connection, frame: memoryview) -> None:
+    connection.close("the node does not serve yet")

@@ -1,0 +1,125 @@
+"""The partitions of this node, kept as the metadata says: the one place that carries it out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from tidelog.cluster.image import ConfigResourceType, MetadataDelta, MetadataImage, TopicImage
+from tidelog.cluster.partition import Partition
+from tidelog.cluster.topic_config import to_log_config
+from tidelog.protocol.errors import ApiError, ErrorCode
+from tidelog.protocol.topic_partition import TopicPartition
+
+if TYPE_CHECKING:
+    from tidelog.cluster.image import PartitionImage
+    from tidelog.cluster.partition_registry import PartitionRegistry
+    from tidelog.server.delayed import Purgatory
+    from tidelog.server.structured_logs import StructuredLog
+    from tidelog.storage.log_config import LogConfig
+    from tidelog.storage.log_store import LogStore
+
+
+class LocalPartitions:
+    """Creates, leads, follows, configures and deletes the partitions of one node."""
+
+    def __init__(
+        self,
+        node_id: int,
+        store: LogStore,
+        partitions: PartitionRegistry,
+        delayed: Purgatory,
+        broker_config: Callable[[MetadataImage], Mapping[str, str]],
+        now_ms: Callable[[], int],
+        log: StructuredLog,
+    ) -> None:
+        self._node_id = node_id
+        self._store = store
+        self._partitions = partitions
+        self._delayed = delayed
+        self._broker_config = broker_config
+        self._now_ms = now_ms
+        self.log = log
+
+    def load(self, image: MetadataImage) -> None:
+        """At start: take over the logs that the image knows, delete those of topics that went."""
+        for topic_partition, log in list(self._store.logs.items()):
+            topic = image.topics_by_name.get(topic_partition.topic)
+            if topic is None or topic.topic_id != log.topic_id:
+                self.log.info("stray_log_deleted", partition=f"{topic_partition}")
+                self._store.delete(topic_partition)
+        for topic in image.topics_by_name.values():
+            self._apply_topic(topic, image)
+
+    def apply(self, old: MetadataImage, new: MetadataImage, delta: MetadataDelta) -> None:
+        """The image changed."""
+        for topic in delta.deleted_topics:
+            self._delete_topic(topic)
+        for topic in delta.created_topics:
+            self._apply_topic(topic, new)
+        for _, topic in delta.changed_topics:
+            self._apply_topic(topic, new)
+        if any(resource.type == ConfigResourceType.BROKER for resource in delta.configs):
+            for topic in new.topics_by_name.values():
+                self._configure(topic, new)
+        else:
+            for resource in delta.configs:
+                if resource.type == ConfigResourceType.TOPIC:
+                    configured = new.topics_by_name.get(resource.name)
+                    if configured is not None:
+                        self._configure(configured, new)
+
+    def fail(self, topic_partitions: list[TopicPartition]) -> None:
+        """The disk of these partitions has failed: who waits for them is told."""
+        for topic_partition in topic_partitions:
+            partition = self._partitions.get(*topic_partition)
+            if partition is not None:
+                self._delayed.fail(partition, ErrorCode.KAFKA_STORAGE_ERROR)
+
+    def _log_config(self, topic: TopicImage, image: MetadataImage) -> LogConfig:
+        return to_log_config(image.topic_configs(topic.name), self._broker_config(image))
+
+    def _configure(self, topic: TopicImage, image: MetadataImage) -> None:
+        config = self._log_config(topic, image)
+        for partition in self._partitions.of_topic(topic.name):
+            self._store.set_config(TopicPartition(topic.name, partition.partition), config)
+
+    def _apply_topic(self, topic: TopicImage, image: MetadataImage) -> None:
+        config = self._log_config(topic, image)
+        for partition_image in topic.partitions:
+            if self._node_id in partition_image.replicas:
+                self._apply_partition(topic, partition_image, config)
+            else:
+                self._remove(TopicPartition(topic.name, partition_image.partition))
+
+    def _apply_partition(self, topic: TopicImage, image: PartitionImage, config: LogConfig) -> None:
+        partition = self._partitions.get(topic.name, image.partition)
+        if partition is None:
+            topic_partition = TopicPartition(topic.name, image.partition)
+            try:
+                log = self._store.get(topic_partition)
+                if log is None:
+                    log = self._store.create(topic_partition, topic.topic_id, config)
+                else:
+                    self._store.set_config(topic_partition, config)
+            except ApiError as error:
+                # Its disk is full or gone; the partition is answered as unknown until then.
+                self.log.error("partition_unavailable", partition=topic_partition, error=error)
+                return
+            partition = Partition(topic.name, image.partition, topic.topic_id, self._node_id, log)
+            self._partitions.add(partition)
+        if image.leader == self._node_id:
+            partition.lead(image, self._now_ms())
+        else:
+            partition.follow(image)
+
+    def _delete_topic(self, topic: TopicImage) -> None:
+        for image in topic.partitions:
+            self._remove(TopicPartition(topic.name, image.partition))
+
+    def _remove(self, topic_partition: TopicPartition) -> None:
+        partition = self._partitions.remove(*topic_partition)
+        if partition is not None:
+            partition.stop()
+            self._delayed.fail(partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            self._store.delete(topic_partition)
