@@ -1,0 +1,35 @@
+"""The file `partition.metadata`, which says to which topic a partition directory belongs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tidelog.protocol.uuids import format_uuid, parse_uuid
+from tidelog.storage.files import CorruptFileError, Files, read_file, replace_file
+
+FILE_NAME = "partition.metadata"
+
+
+def read_topic_id(files: Files, directory: Path) -> bytes | None:
+    """The topic id in the file, or None without one. Raises CorruptFileError."""
+    path = directory / FILE_NAME
+    try:
+        content = read_file(files, path)
+    except FileNotFoundError:
+        return None
+    fields = {}
+    for line in content.decode("utf-8", "replace").splitlines():
+        name, colon, value = line.partition(":")
+        if colon:
+            fields[name.strip()] = value.strip()
+    if fields.get("version") != "0" or "topic_id" not in fields:
+        raise CorruptFileError(path, "not a partition.metadata file of version 0")
+    try:
+        return parse_uuid(fields["topic_id"])
+    except ValueError as error:
+        raise CorruptFileError(path, f"bad topic id {fields['topic_id']!r}") from error
+
+
+def write_topic_id(files: Files, directory: Path, topic_id: bytes, *, durable: bool = True) -> None:
+    content = f"version: 0\ntopic_id: {format_uuid(topic_id)}"
+    replace_file(files, directory / FILE_NAME, content.encode(), durable=durable)

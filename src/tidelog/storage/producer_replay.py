@@ -1,0 +1,107 @@
+"""Producer state from what is on disk: the newest good snapshot, then the batches after it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from tidelog.protocol.control_records import EndMarker, decode_control
+from tidelog.protocol.record_batch import BatchHeader
+from tidelog.protocol.records import Record
+from tidelog.storage.files import CorruptFileError, Files
+from tidelog.storage.producer_snapshot import read_snapshot, snapshot_path
+from tidelog.storage.producer_state import ProducerStates
+from tidelog.storage.segment import Segment
+from tidelog.storage.transaction_index import AbortedTransaction
+
+
+def note_batch(
+    producers: ProducerStates, header: BatchHeader, read_records: Callable[[], list[Record]]
+) -> AbortedTransaction | None:
+    """Brings producer state up to a batch that is in the log, without checks.
+
+    `read_records` is called for control batches only. Returns the entry that the transaction
+    index gets when the batch is the marker of an abort.
+    """
+    aborted = None
+    if header.producer_id >= 0:
+        if not header.is_control:
+            producers.note_batch(
+                header.producer_id,
+                header.producer_epoch,
+                header.base_sequence,
+                header.base_offset,
+                header.last_offset,
+                header.max_timestamp,
+                header.is_transactional,
+            )
+        elif header.record_count:
+            # Compaction leaves empty control batches of transactions that are gone.
+            record = read_records()[0]
+            marker = decode_control(record)
+            if isinstance(marker, EndMarker):
+                aborted = producers.note_marker(
+                    header.producer_id,
+                    header.producer_epoch,
+                    marker.coordinator_epoch,
+                    header.base_offset,
+                    record.timestamp,
+                    marker.is_commit,
+                )
+    producers.map_end_offset = header.next_offset
+    return aborted
+
+
+def load_snapshot(
+    files: Files,
+    directory: Path,
+    producers: ProducerStates,
+    snapshot_offsets: list[int],
+    log_start_offset: int,
+    log_end_offset: int,
+) -> None:
+    """Loads the newest snapshot in [log start, log end]; damaged and later ones are removed."""
+    while snapshot_offsets and snapshot_offsets[-1] >= log_start_offset:
+        offset = snapshot_offsets[-1]
+        path = snapshot_path(directory, offset)
+        if offset <= log_end_offset:
+            try:
+                producers.load(read_snapshot(files, path), offset)
+            except (CorruptFileError, FileNotFoundError):
+                pass
+            else:
+                return
+        snapshot_offsets.pop()
+        try:
+            files.unlink(path)
+        except FileNotFoundError:
+            pass
+    producers.clear(log_start_offset)
+
+
+def replay(
+    producers: ProducerStates,
+    segments: Sequence[Segment],
+    log_end_offset: int,
+    index_aborted_from: int,
+) -> None:
+    """Brings producer state from `map_end_offset` up to the log end.
+
+    Aborts whose marker is at `index_aborted_from` or later are written to the transaction index
+    of their segment (which must have none of them yet).
+    """
+    start_offset = producers.map_end_offset
+    for index, segment in enumerate(segments):
+        if start_offset >= log_end_offset:
+            break
+        if index + 1 < len(segments) and segments[index + 1].base_offset <= start_offset:
+            continue
+        for position, header in segment.headers_from(start_offset):
+            aborted = note_batch(
+                producers,
+                header,
+                lambda s=segment, p=position, h=header: s.read_records(p, h),  # type: ignore[misc]
+            )
+            if aborted is not None and aborted.last_offset >= index_aborted_from:
+                segment.transaction_index.append(aborted)
+    producers.map_end_offset = max(producers.map_end_offset, log_end_offset)
