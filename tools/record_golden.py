@@ -21,6 +21,7 @@ from tidelog.protocol.apis import (
     api_versions,
     create_topics,
     fetch,
+    find_coordinator,
     init_producer_id,
     list_offsets,
     metadata,
@@ -35,7 +36,7 @@ GOLDEN = Path(__file__).parent.parent / "tests" / "protocol" / "golden"
 TOPIC = "golden"
 TOPIC_ID = bytes(range(1, 17))
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-# librdkafka sends lz4 only to a broker that also has coordinators, though nobody asks for one here.
+# librdkafka sends lz4 only to a broker that also has coordinators.
 SERVED = (
     ApiKey.PRODUCE,
     ApiKey.FETCH,
@@ -90,6 +91,7 @@ class ScriptedBroker:
         answers: dict[int, Callable[[Any], Message]] = {
             ApiKey.API_VERSIONS: self._api_versions,
             ApiKey.METADATA: self._metadata,
+            ApiKey.FIND_COORDINATOR: self._find_coordinator,
             ApiKey.INIT_PRODUCER_ID: self._init_producer_id,
             ApiKey.PRODUCE: self._produce,
             ApiKey.LIST_OFFSETS: self._list_offsets,
@@ -108,6 +110,14 @@ class ScriptedBroker:
                 )
                 for key in SERVED
             ]
+        )
+
+    def _find_coordinator(self, request: find_coordinator.FindCoordinatorRequest) -> Message:
+        coordinator = find_coordinator.Coordinator(
+            key="golden", node_id=1, host="127.0.0.1", port=self.port
+        )
+        return find_coordinator.FindCoordinatorResponse(
+            node_id=1, host="127.0.0.1", port=self.port, coordinators=[coordinator]
         )
 
     def _metadata(self, request: metadata.MetadataRequest) -> Message:
