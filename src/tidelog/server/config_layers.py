@@ -1,0 +1,67 @@
+"""The settings of this node as DescribeConfigs tells them.
+
+The table of broker settings is the cluster's; a node has a few settings besides that no other
+node needs to know.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidelog.cluster.broker_config import BROKER_SETTINGS
+from tidelog.cluster.config_description import (
+    BrokerConfigLayers,
+    ConfigEntry,
+    ConfigSource,
+    ConfigSynonym,
+    describe_broker_config,
+)
+from tidelog.cluster.config_schema import Setting
+from tidelog.server.config import SETTINGS
+
+if TYPE_CHECKING:
+    from tidelog.server.node import Node
+
+
+def broker_config_layers(node: Node) -> BrokerConfigLayers:
+    """What was set for this node: in the metadata, for all brokers, and in its own configuration.
+
+    Who the node is and where clients reach it counts as set, whether or not somebody did.
+    """
+    image, config = node.image, node.config
+    static = dict(config.explicit)
+    static["node.id"] = static["broker.id"] = str(config.node_id)
+    static["log.dirs"] = ",".join(config.log_dirs)
+    static["listeners"] = ",".join(config.listeners)
+    registered = image.brokers.get(config.node_id)
+    if registered is not None:
+        static["advertised.listeners"] = ",".join(
+            f"{endpoint.name}://{endpoint.host}:{endpoint.port}"
+            for endpoint in registered.endpoints
+        )
+    return BrokerConfigLayers.of(image, config.node_id, static)
+
+
+def describe_node_config(node: Node) -> list[ConfigEntry]:
+    """Every setting of this node."""
+    layers = broker_config_layers(node)
+    entries = describe_broker_config(layers)
+    entries += [
+        _own_entry(setting, layers) for setting in SETTINGS if setting.name not in BROKER_SETTINGS
+    ]
+    return entries
+
+
+def _own_entry(setting: Setting, layers: BrokerConfigLayers) -> ConfigEntry:
+    default = ConfigSynonym(setting.name, setting.default, ConfigSource.DEFAULT_CONFIG)
+    synonyms = [*layers.synonyms(setting.name), default]
+    return ConfigEntry(
+        name=setting.name,
+        value=synonyms[0].value,
+        source=synonyms[0].source,
+        type=setting.type,
+        documentation=setting.documentation,
+        read_only=True,
+        sensitive=setting.sensitive,
+        synonyms=synonyms,
+    )
