@@ -143,10 +143,11 @@ class JournalFiles:
             self._ready = None
 
     def _record(self) -> None:
+        first = self._used[0].sequence if self._used else self._next_sequence
         write_journal_checkpoint(
             self._files,
             self._directory,
-            JournalCheckpoint(self._replay_lsn, self._used[0].sequence, self._next_sequence - 1),
+            JournalCheckpoint(self._replay_lsn, first, self._next_sequence - 1),
         )
 
     def _pop_spare(self) -> Path | None:

@@ -44,7 +44,8 @@ class FrameKind(IntEnum):
     TRUNCATION = 3  # the partition dropped everything from offset on
     DELETION = 4  # the partition was deleted
     SEGMENTS_SYNCED = 5  # the partition's segments hold all that frames before this one say
-    CHECKPOINT = 6  # the segments of all partitions hold all that frames below LSN `offset` say
+    RESTART = 6  # the partition dropped everything and goes on at offset
+    CHECKPOINT = 7  # the segments of all partitions hold all that frames below LSN `offset` say
 
 
 _KINDS = frozenset(FrameKind)

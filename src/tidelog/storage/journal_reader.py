@@ -86,6 +86,17 @@ def read_journal(files: Files, directory: Path) -> JournalContents:
     return JournalContents(
         [frame for frame in frames if frame.lsn >= replay_lsn],
         replay_lsn,
+        *read_journal_end(files, directory),
+    )
+
+
+def read_journal_end(files: Files, directory: Path) -> tuple[int, int]:
+    """The sequence number and LSN at which the next journal may begin, without reading frames."""
+    journal = directory / "journal"
+    checkpoint = read_journal_checkpoint(files, directory) or JournalCheckpoint(0, 0, 0)
+    sequences = list_journal_files(files, journal)
+    mapped = _map_journal_files(files, journal, sequences)
+    return (
         max([checkpoint.last_sequence, *sequences]) + 1,
         max([checkpoint.replay_lsn, *(file.header.end_lsn for file in mapped)]),
     )

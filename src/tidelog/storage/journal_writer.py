@@ -18,6 +18,7 @@ after it, on disk before anybody is told, says that what came before it is settl
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, final
 
@@ -29,6 +30,7 @@ from tidelog.storage.journal_format import (
     encode_frame_header,
     frame_size_bytes,
 )
+from tidelog.storage.partition_metadata import FILE_NAME as PARTITION_METADATA
 
 if TYPE_CHECKING:
     from tidelog.storage.log import Log
@@ -44,22 +46,28 @@ class JournaledLog:
     """
 
     __slots__ = (
+        "checkpointed_offset",
         "directory_synced_for",
         "generation",
+        "identity_synced",
         "log",
-        "parent_synced",
+        "removed",
         "topic",
         "truncated",
         "unsynced",
     )
 
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: Log, identity_synced: bool) -> None:
         self.log = log
         self.topic = log.topic_partition.topic.encode()
-        self.generation = 0  # the loop thread's; the rest below is the writer's
-        self.unsynced: dict[OpenFile, None] = {}
+        self.identity_synced = identity_synced  # that the log exists, and of which topic it is
+        # The loop thread's: the highest recovery point that may stand in the checkpoint file.
+        self.generation = 0
+        self.checkpointed_offset = log.recovery_point
+        self.removed = False
+        # The writer's.
+        self.unsynced: dict[str, OpenFile] = {}  # by path
         self.directory_synced_for: OpenFile | None = None
-        self.parent_synced = False
         self.truncated = False
 
 
@@ -133,11 +141,12 @@ class Sync:
 class Synced:
     """A checkpoint synced these files of closed segments: they need no sync any more."""
 
-    __slots__ = ("files", "state")
+    __slots__ = ("generation", "paths", "state")
 
-    def __init__(self, state: JournaledLog, files: Sequence[OpenFile]) -> None:
+    def __init__(self, state: JournaledLog, paths: Sequence[str], generation: int) -> None:
         self.state = state
-        self.files = files
+        self.paths = paths
+        self.generation = generation
 
 
 Item = Append | Mark | Fence | Sync | Synced
@@ -192,6 +201,18 @@ class JournalWriter:
         self._refuse(items, self.error)
         return []
 
+    def sync_identity(self, state: JournaledLog) -> None:
+        """Makes durable that a new log exists and which topic it belongs to; any thread."""
+        directory = state.log.directory
+        fd = self._files.open(directory / PARTITION_METADATA, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            self._files.fsync(fd)
+        finally:
+            self._files.close(fd)
+        self._files.sync_directory(directory)
+        self._files.sync_directory(directory.parent)
+        state.identity_synced = True
+
     def _write_group(self, items: list[Item]) -> list[Completion]:
         direct = self._choose_direct(items)
         fences: list[tuple[Fence, int]] = []
@@ -201,17 +222,19 @@ class JournalWriter:
                 state = item.state
                 if state not in direct and not self._add_append(item):
                     direct[state] = None
-                state.unsynced[item.file] = None
+                state.unsynced[item.file.path] = item.file
             elif type(item) is Mark:
                 self._add_mark(item.kind, item.state, item.offset)
-                if item.kind is FrameKind.TRUNCATION and item.state is not None:
+                if item.kind in (FrameKind.TRUNCATION, FrameKind.RESTART):
+                    assert item.state is not None
                     item.state.truncated = True
             elif type(item) is Sync:
-                item.state.unsynced.update(dict.fromkeys(item.files))
+                item.state.unsynced.update((file.path, file) for file in item.files)
                 direct[item.state] = None
             elif type(item) is Synced:
-                for file in item.files:
-                    item.state.unsynced.pop(file, None)
+                if item.generation == item.state.generation:
+                    for path in item.paths:
+                        item.state.unsynced.pop(path, None)
             else:
                 fences.append((item, self._end_lsn))
         if self._buffers:
@@ -368,7 +391,12 @@ class JournalWriter:
     def _sync_directly(self, states: dict[JournaledLog, None]) -> None:
         settled = False
         for state in states:
-            self._sync_segments(state)
+            try:
+                self._sync_segments(state)
+            except FileNotFoundError:
+                if not state.removed:
+                    raise
+                continue
             if state.truncated:
                 self._add_mark(FrameKind.SEGMENTS_SYNCED, state, -1)
                 settled = True
@@ -381,14 +409,13 @@ class JournalWriter:
     def _sync_segments(self, state: JournaledLog) -> None:
         unsynced, state.unsynced = state.unsynced, {}
         file = None
-        for file in unsynced:
+        for file in unsynced.values():
             self._sync_open_file(file)
         if state.truncated or state.directory_synced_for is not file:
             self._files.sync_directory(state.log.directory)
             state.directory_synced_for = file
-        if not state.parent_synced:
-            self._files.sync_directory(state.log.directory.parent)
-            state.parent_synced = True
+        if not state.identity_synced:
+            self.sync_identity(state)
 
     def _sync_open_file(self, file: OpenFile) -> None:
         try:

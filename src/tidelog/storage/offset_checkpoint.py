@@ -39,7 +39,7 @@ def read_offsets(files: Files, path: Path) -> dict[TopicPartition, int]:
     if version != 0 or count != len(offsets):
         raise CorruptFileError(
             path,
-            f"version {version} with {len(offsets)} of {count} offsets, version 0 was expected",
+            f"version {version} with {len(offsets)} of {count} offsets",
         )
     return offsets
 

@@ -1,0 +1,157 @@
+"""Checkpoints of one log directory: sync the segments, write it down, free the journal.
+
+    loop          prepare: which files, up to which offset, for every log
+    journal       fence: where on the tape that moment lies
+    maintenance   sync the files; write the offset checkpoints; say so in the journal; free files
+    loop          finish: move the logs' recovery points
+
+Appends go on meanwhile; what they add lies behind the fence and waits for the next checkpoint.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import partial
+
+from tidelog.protocol.topic_partition import TopicPartition
+from tidelog.storage.files import Files
+from tidelog.storage.flush import Flush
+from tidelog.storage.journal import Journal, Post
+from tidelog.storage.journal_writer import NO_SPACE
+from tidelog.storage.log import Log
+from tidelog.storage.log_directory import LogDirectory
+from tidelog.storage.offset_checkpoint import (
+    HIGH_WATERMARKS,
+    LOG_START_OFFSETS,
+    RECOVERY_POINTS,
+    write_offsets,
+)
+from tidelog.storage.worker import Worker
+
+logger = logging.getLogger(__name__)
+
+HighWatermarkOf = Callable[[Log], int]
+
+
+class LogFlush:
+    """One log's part in a checkpoint."""
+
+    __slots__ = ("closed_paths", "flush", "generation", "log")
+
+    def __init__(self, log: Log, flush: Flush, closed_paths: list[str], generation: int) -> None:
+        self.log = log
+        self.flush = flush
+        self.closed_paths = closed_paths
+        self.generation = generation
+
+
+class OffsetCheckpoints:
+    """The offsets that a checkpoint writes down, taken on the loop thread."""
+
+    __slots__ = ("high_watermarks", "log_start_offsets", "recovery_points")
+
+    def __init__(self, logs: dict[TopicPartition, Log], high_watermark_of: HighWatermarkOf) -> None:
+        self.recovery_points = {tp: log.recovery_point for tp, log in logs.items()}
+        self.log_start_offsets = {
+            tp: log.log_start_offset
+            for tp, log in logs.items()
+            if log.log_start_offset > log.segments[0].base_offset
+        }
+        self.high_watermarks = {tp: high_watermark_of(log) for tp, log in logs.items()}
+
+    def write(self, files: Files, directory: LogDirectory) -> None:
+        """Recovery points come first: a log never starts above what is known to be on disk."""
+        write_offsets(files, directory.path / RECOVERY_POINTS, self.recovery_points)
+        write_offsets(files, directory.path / LOG_START_OFFSETS, self.log_start_offsets)
+        write_offsets(files, directory.path / HIGH_WATERMARKS, self.high_watermarks)
+
+
+class Checkpointer:
+    """Runs the checkpoints of a directory, one at a time; loop thread."""
+
+    def __init__(
+        self,
+        files: Files,
+        directory: LogDirectory,
+        journal: Journal,
+        maintenance: Worker,
+        *,
+        post: Post,
+        high_watermark_of: HighWatermarkOf,
+        on_failure: Callable[[OSError], None],
+    ) -> None:
+        self._files = files
+        self._directory = directory
+        self._journal = journal
+        self._maintenance = maintenance
+        self._post = post
+        self._high_watermark_of = high_watermark_of
+        self._on_failure = on_failure
+        self.running = False
+
+    def begin(self) -> None:
+        """Starts a checkpoint unless one is running. On a full disk it does nothing."""
+        if self.running:
+            return
+        try:
+            flushes = [self._prepare(log) for log in self._directory.logs.values() if is_due(log)]
+        except OSError as error:
+            self._prepare_failed(error)
+            return
+        offsets = OffsetCheckpoints(self._directory.logs, self._high_watermark_of)
+        for part in flushes:
+            offsets.recovery_points[part.log.topic_partition] = part.flush.offset
+        self.running = True
+        self._journal.fence(
+            lambda lsn: self._maintenance.submit(partial(self._run, lsn, flushes, offsets))
+        )
+
+    def _prepare(self, log: Log) -> LogFlush:
+        first_unsynced = next(
+            index
+            for index in range(len(log.segments) - 1, -1, -1)
+            if index == 0 or log.segments[index].base_offset <= log.recovery_point
+        )
+        closed = [str(segment.path) for segment in log.segments[first_unsynced:-1]]
+        flush = log.prepare_flush()
+        return LogFlush(log, flush, closed, self._journal.checkpointing(log, flush.offset))
+
+    def _prepare_failed(self, error: OSError) -> None:
+        if error.errno in NO_SPACE:
+            logger.warning("%s: no checkpoint, the disk is full: %s", self._directory.path, error)
+        else:
+            self._on_failure(error)
+
+    def _run(self, lsn: int, flushes: list[LogFlush], offsets: OffsetCheckpoints) -> None:
+        if lsn < 0:
+            return
+        error: OSError | None = None
+        try:
+            for part in flushes:
+                part.flush.run()
+            self._files.sync_directory(self._directory.path)
+        except OSError as failure:
+            self._post(partial(self._on_failure, failure))
+            return
+        try:
+            offsets.write(self._files, self._directory)
+            self._journal.settle_checkpoint(lsn)
+        except OSError as failure:
+            error = failure
+        self._post(partial(self._finish, flushes, error))
+
+    def _finish(self, flushes: list[LogFlush], error: OSError | None) -> None:
+        self.running = False
+        for part in flushes:
+            part.log.finish_flush(part.flush)
+            self._journal.synced(part.log, part.closed_paths, part.generation)
+        if error is not None:
+            self._prepare_failed(error)
+
+
+def is_due(log: Log) -> bool:
+    """Logs in the page cache leave their active segment to the kernel, as Kafka does."""
+    if log.config.durability == "fsync":
+        return log.recovery_point < log.log_end_offset
+    return log.recovery_point < log.segments[-1].base_offset

@@ -1,0 +1,256 @@
+"""The journal of one log directory, as the loop thread sees it.
+
+Appends collect in a group until `commit` hands the group to the writer thread at the end of a loop
+turn; while the writer syncs one group the next ones queue up, and it takes all that wait at once.
+What has become durable comes back in one call per sync through `post`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING
+
+from tidelog.protocol.errors import ApiError, ErrorCode
+from tidelog.storage.files import Files, OpenFile
+from tidelog.storage.journal_files import JournalFiles
+from tidelog.storage.journal_format import FrameKind
+from tidelog.storage.journal_writer import (
+    Append,
+    Completion,
+    Fence,
+    Item,
+    JournaledLog,
+    JournalWriter,
+    Mark,
+    Sync,
+    Synced,
+)
+from tidelog.storage.store_options import StoreOptions
+from tidelog.storage.worker import Worker
+
+if TYPE_CHECKING:
+    from tidelog.storage.log import Log
+
+Post = Callable[[Callable[[], None]], None]
+
+
+class Journal:
+    """Makes the appends of a directory's logs durable: the commit sink of these logs.
+
+    All methods are for the loop thread, but for `settle_checkpoint` and `sync_identity`.
+    `waiting_bytes` counts batches that were submitted and are not durable yet, and
+    `bytes_since_checkpoint` all that were submitted since the last one began.
+    """
+
+    def __init__(
+        self,
+        files: Files,
+        directory: Path,
+        options: StoreOptions,
+        *,
+        next_sequence: int,
+        next_lsn: int,
+        maintenance: Worker,
+        post: Post,
+        on_failure: Callable[[OSError], None],
+        on_progress: Callable[[], None],
+    ) -> None:
+        self._directory = directory
+        self._maintenance = maintenance
+        self._post = post
+        self._on_failure = on_failure
+        self._on_progress = on_progress
+        self._states: dict[Log, JournaledLog] = {}
+        self._pending: list[Item] = []
+        self.waiting_bytes = 0
+        self.bytes_since_checkpoint = 0
+        self.failed = False
+        self.journal_files = JournalFiles(
+            files,
+            directory,
+            file_bytes=options.journal_file_bytes,
+            spares_max=options.journal_spares_max,
+            next_sequence=next_sequence,
+            next_lsn=next_lsn,
+        )
+        self._writer = JournalWriter(
+            files,
+            self.journal_files,
+            self.journal_files.start(
+                min(options.journal_first_file_bytes, options.journal_file_bytes)
+            ),
+            direct_sync_bytes=options.direct_sync_bytes,
+            want_next_file=lambda: maintenance.submit(self._prepare_next_file),
+        )
+        self._groups: SimpleQueue[list[Item] | None] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+        if options.threaded:
+            self._thread = threading.Thread(
+                target=self._run, name=f"tidelog-journal {directory}", daemon=True
+            )
+            self._thread.start()
+
+    @property
+    def unsettled_bytes(self) -> int:
+        """How much of the tape a recovery would have to replay."""
+        return self._writer.written_lsn - self.journal_files.replay_lsn
+
+    @property
+    def disk_full(self) -> bool:
+        """No room for another journal file: until there is, segments are synced directly."""
+        return self._writer.disk_full
+
+    # The logs
+
+    def attach(self, log: Log, *, identity_synced: bool = True) -> None:
+        """Takes a log on. A new one needs `sync_identity`, which may come later."""
+        self._states[log] = JournaledLog(log, identity_synced)
+        log.sink = self
+
+    def sync_identity(self, log: Log) -> None:
+        """Makes a new log's directory and partition.metadata durable; maintenance thread."""
+        state = self._states.get(log)
+        if state is not None:
+            self._writer.sync_identity(state)
+
+    def detach(self, log: Log, *, deleted: bool = False) -> None:
+        """Lets a log go; with `deleted` its frames never come back."""
+        state = self._states.pop(log)
+        state.generation += 1
+        state.removed = True
+        log.sink = None
+        if deleted:
+            self._pending.append(Mark(FrameKind.DELETION, state, -1))
+
+    # The commit sink
+
+    def submit(
+        self, log: Log, batches: memoryview, base_offset: int, next_offset: int, leader_epoch: int
+    ) -> None:
+        size_bytes = len(batches)
+        self.waiting_bytes += size_bytes
+        self.bytes_since_checkpoint += size_bytes
+        self._pending.append(
+            Append(
+                self._states[log],
+                log.segments[-1].open(),
+                batches,
+                base_offset,
+                next_offset,
+                leader_epoch,
+            )
+        )
+
+    def truncated(self, log: Log, offset: int) -> None:
+        state = self._states[log]
+        state.generation += 1
+        within = log.log_start_offset < offset <= log.log_end_offset
+        kind = FrameKind.TRUNCATION if within else FrameKind.RESTART
+        if within and offset >= state.checkpointed_offset:
+            self._pending.append(Mark(kind, state, offset))
+            return
+        # Recovery takes a log that ends below its recovery point for damaged, unless it knows.
+        state.checkpointed_offset = min(state.checkpointed_offset, offset)
+        outcome: SimpleQueue[OSError | None] = SimpleQueue()
+        self._pending.append(Mark(kind, state, offset, outcome.put))
+        self.commit()
+        if (error := outcome.get()) is not None:
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self._directory}: {error}")
+
+    def sync(self, log: Log, data_files: Sequence[OpenFile]) -> None:
+        """Syncs what the journal does not hold, before later frames that come on top of it."""
+        self._pending.append(Sync(self._states[log], data_files, log.log_end_offset))
+
+    # Groups
+
+    def commit(self) -> None:
+        """Hands over everything submitted so far; cheap when there is nothing."""
+        if not self._pending:
+            return
+        group, self._pending = self._pending, []
+        if self._thread is None:
+            self._completed(self._writer.write_group(group), group)
+        else:
+            self._groups.put(group)
+
+    def fence(self, passed: Callable[[int], None]) -> None:
+        """Tells, when all that was submitted so far is durable, where on the tape it ends.
+
+        `passed` runs on the writer thread; -1 means that the journal has failed.
+        """
+        self.bytes_since_checkpoint = 0
+        self._pending.append(Fence(passed))
+        self.commit()
+
+    def checkpointing(self, log: Log, offset: int) -> int:
+        """A checkpoint is about to write `offset` as the log's recovery point.
+
+        Returns the log's generation, which changes with every truncation.
+        """
+        state = self._states[log]
+        state.checkpointed_offset = max(state.checkpointed_offset, offset)
+        return state.generation
+
+    def synced(self, log: Log, closed_paths: Sequence[str], generation: int) -> None:
+        """A checkpoint has synced these files of segments that were closed when it began."""
+        state = self._states.get(log)
+        if state is not None and closed_paths:
+            self._pending.append(Synced(state, closed_paths, generation))
+
+    def settle_checkpoint(self, lsn: int) -> None:
+        """The segments hold everything below `lsn`: says so on disk, then frees journal files."""
+        outcome: SimpleQueue[OSError | None] = SimpleQueue()
+        mark: list[Item] = [Mark(FrameKind.CHECKPOINT, None, lsn, outcome.put)]
+        if self._thread is None:
+            self._completed(self._writer.write_group(mark), mark)
+        else:
+            self._groups.put(mark)
+        if (error := outcome.get()) is not None:
+            raise error
+        self.journal_files.release_below(lsn)
+
+    def close(self) -> None:
+        """Makes durable what was submitted and ends the thread; completions still go to `post`."""
+        self.commit()
+        if self._thread is not None:
+            self._groups.put(None)
+            self._thread.join()
+        self.journal_files.close()
+
+    def _run(self) -> None:
+        open_ended = True
+        while open_ended:
+            group = self._groups.get()
+            open_ended = group is not None
+            items = group or []
+            try:
+                while open_ended:
+                    group = self._groups.get_nowait()
+                    open_ended = group is not None
+                    items += group or []
+            except Empty:
+                pass
+            if items:
+                self._post(partial(self._completed, self._writer.write_group(items), items))
+
+    def _completed(self, completions: list[Completion], group: list[Item]) -> None:
+        error = self._writer.error
+        if error is not None and not self.failed:
+            self.failed = True
+            self._on_failure(error)
+        self.waiting_bytes -= sum(len(item.batches) for item in group if type(item) is Append)
+        for state, generation, next_offset in completions:
+            if state.generation == generation:
+                state.log.mark_durable(next_offset)
+        self._on_progress()
+
+    def _prepare_next_file(self) -> None:
+        try:
+            self.journal_files.prepare_next()
+        except OSError:
+            # The writer tries again when it needs the file, and decides what the error means.
+            pass

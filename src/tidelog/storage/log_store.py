@@ -1,0 +1,243 @@
+"""All logs of a node, over one or several log directories.
+
+Each directory has its own journal, checkpoints and maintenance thread, so that a disk that fails
+takes only its own partitions along.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from tidelog.protocol.errors import ApiError, ErrorCode
+from tidelog.protocol.topic_partition import TopicPartition
+from tidelog.storage.files import Files, OsFiles
+from tidelog.storage.journal import Post
+from tidelog.storage.log import Log
+from tidelog.storage.log_config import LogConfig
+from tidelog.storage.log_directory import (
+    DirectoryState,
+    LogDirectory,
+    LogDirectoryError,
+    claim_directories,
+)
+from tidelog.storage.log_loading import open_log
+from tidelog.storage.offset_checkpoint import HIGH_WATERMARKS, read_offsets
+from tidelog.storage.partition_directory import partition_directory_name
+from tidelog.storage.recovery import ConfigFor, RecoveryProgress, recover_directory
+from tidelog.storage.serving_directory import ServingDirectory
+from tidelog.storage.store_options import StoreOptions
+
+logger = logging.getLogger(__name__)
+
+_REAL_FILES = OsFiles()
+
+
+class LogStore:
+    """Creates, finds, deletes and makes durable the logs of a node. Loop thread only.
+
+    `on_directory_failure(state, partitions)` is called when a directory goes offline; requests that
+    wait for these partitions will not be answered by `on_durable` any more.
+    """
+
+    def __init__(self, files: Files, options: StoreOptions, cluster_id: str, now_ms: int) -> None:
+        self._files = files
+        self._options = options
+        self._now_ms = now_ms
+        self.cluster_id = cluster_id
+        self.logs: dict[TopicPartition, Log] = {}
+        self.strays: list[Path] = []  # found in the directories, left alone
+        self.checkpointed_high_watermarks: dict[TopicPartition, int] = {}
+        self.high_watermark_of: Callable[[Log], int] = lambda log: log.durable_offset
+        self.on_directory_failure: Callable[[DirectoryState, list[TopicPartition]], None] | None = (
+            None
+        )
+        self._directories: list[LogDirectory] = []
+        self._serving: list[ServingDirectory] = []
+
+    @classmethod
+    def open(
+        cls,
+        directories: Sequence[Path],
+        options: StoreOptions,
+        *,
+        post: Post,
+        now_ms: int,
+        files: Files = _REAL_FILES,
+        config_for: ConfigFor | None = None,
+        progress: Callable[[RecoveryProgress], None] | None = None,
+    ) -> LogStore:
+        """Locks the directories and recovers all logs in them.
+
+        `post` schedules a call on the loop thread. `config_for` tells the settings of the logs that
+        are found; without it they get the defaults until `set_config`. A directory whose disk
+        fails is offline, as long as another one works. Raises LogDirectoryError (in use, of
+        another node), RecoveryError and CorruptFileError (damaged files; the text says what to do).
+        """
+        paths = [Path(directory).absolute() for directory in directories]
+        claimed, cluster_id = claim_directories(files, paths, options.node_id, options.cluster_id)
+        store = cls(files, options, cluster_id, now_ms)
+        store._directories = claimed
+        try:
+            for directory in claimed:
+                if directory.online:
+                    store._start(directory, post, config_for or (lambda _: LogConfig()), progress)
+            if not store._serving:
+                problems = "; ".join(f"{d.path}: {d.error}" for d in claimed)
+                raise LogDirectoryError(f"no log directory can be used: {problems}")
+        except BaseException:
+            store._abandon()
+            raise
+        return store
+
+    @property
+    def directories(self) -> list[DirectoryState]:
+        return [directory.state() for directory in self._directories]
+
+    @property
+    def congested(self) -> bool:
+        """So many bytes wait to become durable that no more should be read from clients."""
+        limit = self._options.journal_waiting_bytes_max
+        return any(serving.journal.waiting_bytes > limit for serving in self._serving)
+
+    def get(self, topic_partition: TopicPartition) -> Log | None:
+        return self.logs.get(topic_partition)
+
+    def create(self, topic_partition: TopicPartition, topic_id: bytes, config: LogConfig) -> Log:
+        """Makes a log in the online directory with the fewest partitions.
+
+        Raises ApiError(KAFKA_STORAGE_ERROR) when the disk refuses.
+        """
+        if topic_partition in self.logs:
+            raise ValueError(f"{topic_partition} exists already")
+        serving = min(
+            (serving for serving in self._serving if serving.directory.online),
+            key=lambda serving: len(serving.directory.logs),
+            default=None,
+        )
+        if serving is None:
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, "all log directories are offline")
+        path = serving.directory.path / partition_directory_name(topic_partition)
+        try:
+            log = open_log(
+                path,
+                topic_partition,
+                config,
+                files=self._files,
+                topic_id=topic_id,
+                clean=True,
+                now_ms=self._now_ms,
+            )
+        except OSError as error:
+            serving.storage_error(error)
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{path}: {error}") from error
+        self.logs[topic_partition] = log
+        serving.add(log, is_new=True)
+        return log
+
+    def delete(self, topic_partition: TopicPartition) -> None:
+        """Takes a log out of service at once; its files are removed in the background."""
+        log = self.logs.pop(topic_partition, None)
+        if log is not None:
+            self._serving_of(log).delete(log)
+
+    def set_config(self, topic_partition: TopicPartition, config: LogConfig) -> None:
+        """Changes a log's settings. Durability `fsync` takes hold with a sync of what is there."""
+        log = self.logs[topic_partition]
+        if log.config == config:
+            return
+        was_synced = log.config.durability == "fsync"
+        log.config = config
+        if config.durability == "fsync" and not was_synced:
+            self._serving_of(log).sync(log)
+        elif was_synced and config.durability != "fsync":
+            log.mark_durable(log.log_end_offset)
+
+    def commit(self) -> None:
+        """The end of a loop turn: one sync will cover all that was appended in it."""
+        for serving in self._serving:
+            serving.journal.commit()
+
+    def checkpoint(self) -> None:
+        """Starts a checkpoint of every directory, in the background."""
+        for serving in self._serving:
+            serving.checkpoint()
+
+    def maintain(self, now_ms: int) -> None:
+        """To be called about once a second: timed checkpoints, removal of deleted files."""
+        self._now_ms = now_ms
+        for serving in self._serving:
+            serving.maintain(now_ms)
+
+    def close(self, *, clean: bool = True) -> None:
+        """Makes everything durable and checkpoints it, so that the next open needs no recovery.
+
+        With `clean` False only the threads end and the locks are released, as in a crash.
+        """
+        for serving in self._serving:
+            serving.close(clean=clean)
+        for directory in self._directories:
+            directory.release()
+
+    def _start(
+        self,
+        directory: LogDirectory,
+        post: Post,
+        config_for: ConfigFor,
+        progress: Callable[[RecoveryProgress], None] | None,
+    ) -> None:
+        try:
+            recovered = recover_directory(
+                self._files,
+                directory.path,
+                config_for=config_for,
+                now_ms=self._now_ms,
+                threads=self._options.recovery_threads if self._options.threaded else 1,
+                progress=progress,
+            )
+            for topic_partition, log in recovered.logs.items():
+                other = self.logs.setdefault(topic_partition, log)
+                if other is not log:
+                    raise LogDirectoryError(
+                        f"{topic_partition} is in two log directories: {other.directory} and "
+                        f"{log.directory}. Move one of them away"
+                    )
+            directory.logs = recovered.logs
+            serving = ServingDirectory(
+                self._files,
+                directory,
+                self._options,
+                recovered,
+                post=post,
+                high_watermark_of=lambda log: self.high_watermark_of(log),
+                on_failure=self._directory_failed,
+                now_ms=self._now_ms,
+            )
+        except OSError as error:
+            logger.error("%s is offline: %s", directory.path, error)
+            directory.error = str(error)
+            self.logs = {tp: log for tp, log in self.logs.items() if tp not in directory.logs}
+            return
+        self._serving.append(serving)
+        self.strays += recovered.strays
+        for path in recovered.strays:
+            logger.warning("%s is not a part of the store and is left alone", path)
+        self.checkpointed_high_watermarks.update(
+            read_offsets(self._files, directory.path / HIGH_WATERMARKS)
+        )
+
+    def _serving_of(self, log: Log) -> ServingDirectory:
+        return next(s for s in self._serving if s.directory.path == log.directory.parent)
+
+    def _directory_failed(self, serving: ServingDirectory) -> None:
+        directory = serving.directory
+        logger.error("%s is offline: %s", directory.path, directory.error)
+        if self.on_directory_failure is not None:
+            self.on_directory_failure(directory.state(), list(directory.logs))
+
+    def _abandon(self) -> None:
+        for serving in self._serving:
+            serving.close(clean=False)
+        for directory in self._directories:
+            directory.release()

@@ -1,0 +1,357 @@
+"""Brings the logs of one directory back after a start.
+
+After a clean shutdown the files are taken at their word. Otherwise, in this order: read the journal
+up to the first torn frame; open each log, which checks its segments from the recovery point on and
+cuts what is torn; replay the frames that the log lacks; sync. Logs are opened in parallel, because
+the work is waiting for the disk. Nothing of the old journal is dropped before all of that is done,
+so recovery may itself be cut off at any point and starts over.
+"""
+
+from __future__ import annotations
+
+import logging
+import stat
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from pathlib import Path
+
+from tidelog.errors import TidelogError
+from tidelog.protocol.errors import ApiError
+from tidelog.protocol.topic_partition import TopicPartition
+from tidelog.protocol.uuids import ZERO_UUID, format_uuid
+from tidelog.storage.clean_shutdown import FILE_NAME as CLEAN_SHUTDOWN
+from tidelog.storage.clean_shutdown import take_clean_shutdown
+from tidelog.storage.files import CorruptFileError, Files
+from tidelog.storage.journal_checkpoint import FILE_NAME as JOURNAL_CHECKPOINT
+from tidelog.storage.journal_format import Frame, FrameKind
+from tidelog.storage.journal_reader import JournalContents, read_journal, read_journal_end
+from tidelog.storage.log import Log
+from tidelog.storage.log_config import LogConfig
+from tidelog.storage.log_directory import LOCK_FILE_NAME
+from tidelog.storage.log_loading import open_log
+from tidelog.storage.meta_properties import FILE_NAME as META_PROPERTIES
+from tidelog.storage.offset_checkpoint import (
+    HIGH_WATERMARKS,
+    LOG_START_OFFSETS,
+    RECOVERY_POINTS,
+    read_offsets,
+)
+from tidelog.storage.partition_directory import (
+    METADATA_LOG,
+    deleted_directory_name,
+    is_deleted_directory,
+    parse_partition_directory,
+    partition_directory_name,
+)
+from tidelog.storage.partition_metadata import FILE_NAME as PARTITION_METADATA
+from tidelog.storage.partition_metadata import read_topic_id
+
+logger = logging.getLogger(__name__)
+
+_OWN_NAMES = frozenset(
+    {
+        "journal",
+        JOURNAL_CHECKPOINT,
+        CLEAN_SHUTDOWN,
+        LOCK_FILE_NAME,
+        META_PROPERTIES,
+        METADATA_LOG,
+        RECOVERY_POINTS,
+        LOG_START_OFFSETS,
+        HIGH_WATERMARKS,
+        "cleaner-offset-checkpoint",
+        "bootstrap.checkpoint",
+        "lost+found",
+    }
+)
+
+ConfigFor = Callable[[TopicPartition], LogConfig]
+
+
+class RecoveryError(TidelogError):
+    """Logs could not be recovered without losing acknowledged records; says which and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryProgress:
+    """How far the recovery of a directory is."""
+
+    directory: Path
+    recovered: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveredDirectory:
+    """What a log directory holds, ready to serve."""
+
+    logs: dict[TopicPartition, Log]
+    strays: list[Path]
+    deleted: list[Path]  # directories that wait to be removed
+    clean: bool
+    next_sequence: int
+    next_lsn: int
+
+
+class Replay:
+    """What the journal holds for one partition of one topic id, in order."""
+
+    __slots__ = ("deleted", "frames")
+
+    def __init__(self) -> None:
+        self.frames: list[Frame] = []
+        self.deleted = False
+
+    def add(self, frame: Frame) -> None:
+        if frame.kind is FrameKind.SEGMENTS_SYNCED:
+            self.frames.clear()
+        elif frame.kind is FrameKind.DELETION:
+            self.frames.clear()
+            self.deleted = True
+        else:
+            self.frames.append(frame)
+            self.deleted = False
+
+    def lowest_offset(self, recovery_point: int) -> int:
+        """Below this the log was not touched since the recovery point was written."""
+        cuts = (FrameKind.TRUNCATION, FrameKind.RESTART)
+        return min([recovery_point, *(f.offset for f in self.frames if f.kind in cuts)])
+
+    @property
+    def restarts(self) -> bool:
+        return any(frame.kind is FrameKind.RESTART for frame in self.frames)
+
+
+def recover_directory(
+    files: Files,
+    directory: Path,
+    *,
+    config_for: ConfigFor,
+    now_ms: int,
+    threads: int,
+    progress: Callable[[RecoveryProgress], None] | None = None,
+) -> RecoveredDirectory:
+    """Opens all logs of a directory. Raises OSError (the disk), RecoveryError, CorruptFileError."""
+    clean = take_clean_shutdown(files, directory)
+    if clean:
+        journal = JournalContents([], 0, *read_journal_end(files, directory))
+    else:
+        journal = read_journal(files, directory)
+    recovery = _DirectoryRecovery(files, directory, config_for, now_ms, clean, journal)
+    logs = recovery.run(threads, progress)
+    return RecoveredDirectory(
+        logs,
+        recovery.strays,
+        recovery.deleted,
+        clean,
+        journal.next_sequence,
+        journal.next_lsn,
+    )
+
+
+class _DirectoryRecovery:
+    def __init__(
+        self,
+        files: Files,
+        directory: Path,
+        config_for: ConfigFor,
+        now_ms: int,
+        clean: bool,
+        journal: JournalContents,
+    ) -> None:
+        self._files = files
+        self._directory = directory
+        self._config_for = config_for
+        self._now_ms = now_ms
+        self._clean = clean
+        self.strays: list[Path] = []
+        self.deleted: list[Path] = []
+        self._recovery_points = self._read_offsets(RECOVERY_POINTS)
+        self._log_start_offsets = self._read_offsets(LOG_START_OFFSETS)
+        self._replays = _group_by_partition(journal.frames)
+
+    def run(
+        self, threads: int, progress: Callable[[RecoveryProgress], None] | None
+    ) -> dict[TopicPartition, Log]:
+        partitions = self._list_partitions()
+        if self._clean:
+            # Nothing to wait for: threads would only get into each other's way.
+            return {
+                topic_partition: self._open_clean(topic_partition) for topic_partition in partitions
+            }
+        logs: dict[TopicPartition, Log] = {}
+        problems: list[str] = []
+        with ThreadPoolExecutor(threads, thread_name_prefix="tidelog-recovery") as pool:
+            futures = {pool.submit(self._recover, tp): tp for tp in partitions}
+            for done, future in enumerate(as_completed(futures), 1):
+                try:
+                    logs[futures[future]] = future.result()
+                except (CorruptFileError, RecoveryError) as error:
+                    problems.append(str(error))
+                if progress is not None:
+                    progress(RecoveryProgress(self._directory, done, len(futures)))
+        if problems:
+            raise RecoveryError("\n".join(sorted(problems)))
+        self._files.sync_directory(self._directory)
+        return dict(sorted(logs.items()))
+
+    def _read_offsets(self, name: str) -> dict[TopicPartition, int]:
+        path = self._directory / name
+        try:
+            return read_offsets(self._files, path)
+        except CorruptFileError as error:
+            logger.warning("%s; logs are checked from their start", error)
+            self._clean = False
+            return {}
+
+    def _list_partitions(self) -> list[TopicPartition]:
+        """The partitions to recover: those with a directory, and those only the journal knows."""
+        found = set()
+        for name in sorted(self._files.listdir(self._directory)):
+            path = self._directory / name
+            topic_partition = parse_partition_directory(name)
+            if is_deleted_directory(name):
+                self.deleted.append(path)
+            elif topic_partition is not None and self._is_directory(path):
+                if self._finish_deletion(topic_partition, path):
+                    continue
+                found.add(topic_partition)
+            elif name not in _OWN_NAMES and not name.endswith(".tmp"):
+                self.strays.append(path)
+        for topic_partition, replays in self._replays.items():
+            if any(replay.frames for replay in replays.values()):
+                found.add(topic_partition)
+        return sorted(found)
+
+    def _is_directory(self, path: Path) -> bool:
+        return stat.S_ISDIR(self._files.stat(path).st_mode)
+
+    def _finish_deletion(self, topic_partition: TopicPartition, path: Path) -> bool:
+        """Renames a directory that the journal knows as deleted; says whether it was one."""
+        try:
+            topic_id = read_topic_id(self._files, path)
+        except CorruptFileError:
+            return False
+        replay = self._replays.get(topic_partition, {}).get(topic_id or ZERO_UUID)
+        if replay is None or not replay.deleted:
+            return False
+        target = self._directory / deleted_directory_name(topic_partition)
+        self._files.rename(path, target)
+        self.deleted.append(target)
+        return True
+
+    def _open_clean(self, topic_partition: TopicPartition) -> Log:
+        recovery_point = self._recovery_points.get(topic_partition, 0)
+        log = self._open(topic_partition, None, recovery_point, clean=True)
+        _check_end(log, recovery_point)
+        return log
+
+    def _recover(self, topic_partition: TopicPartition) -> Log:
+        topic_id, replay = self._find_replay(topic_partition)
+        recovery_point = replay.lowest_offset(self._recovery_points.get(topic_partition, 0))
+        log = self._open(topic_partition, topic_id, recovery_point, clean=False)
+        if not replay.restarts:
+            _check_end(log, recovery_point)
+        for frame in replay.frames:
+            replay_frame(log, frame)
+        log.flush()
+        return log
+
+    def _open(
+        self,
+        topic_partition: TopicPartition,
+        topic_id: bytes | None,
+        recovery_point: int,
+        *,
+        clean: bool,
+    ) -> Log:
+        return open_log(
+            self._directory / partition_directory_name(topic_partition),
+            topic_partition,
+            self._config_for(topic_partition),
+            files=self._files,
+            topic_id=topic_id,
+            recovery_point=recovery_point,
+            log_start_offset=self._log_start_offsets.get(topic_partition, 0),
+            clean=clean,
+            sink=None,
+            now_ms=self._now_ms,
+        )
+
+    def _find_replay(self, topic_partition: TopicPartition) -> tuple[bytes | None, Replay]:
+        """The topic id of a partition and the frames that belong to it."""
+        path = self._directory / partition_directory_name(topic_partition)
+        replays = {
+            topic_id: replay
+            for topic_id, replay in self._replays.get(topic_partition, {}).items()
+            if replay.frames
+        }
+        try:
+            topic_id = read_topic_id(self._files, path)
+        except CorruptFileError:
+            if not replays:
+                raise
+            self._files.unlink(path / PARTITION_METADATA)  # the frames say which topic it is
+            topic_id = None
+        if topic_id is None and replays:
+            topic_id = max(replays, key=lambda other: replays[other].frames[-1].lsn)
+        for other in replays:
+            if other != topic_id:
+                raise RecoveryError(
+                    f"{path}: it belongs to topic id {format_uuid(topic_id or ZERO_UUID)}, but the "
+                    f"journal holds records of {format_uuid(other)} for {topic_partition}. Move "
+                    "the directory away if it is a copy from elsewhere"
+                )
+        return topic_id, replays.get(topic_id or ZERO_UUID, Replay())
+
+
+def replay_frame(log: Log, frame: Frame) -> None:
+    """Does to the log what the frame says, unless the log has it already."""
+    if frame.kind is FrameKind.RESTART:
+        log.truncate_fully_and_start_at(frame.offset)
+    elif frame.kind is FrameKind.TRUNCATION:
+        if frame.offset < log.log_end_offset:
+            log.truncate_to(frame.offset)
+    elif frame.next_offset > log.log_end_offset:
+        _replay_batches(log, frame)
+
+
+def _replay_batches(log: Log, frame: Frame) -> None:
+    log_start_offset = log.log_start_offset
+    if frame.offset < log_start_offset:
+        log.truncate_fully_and_start_at(frame.offset)
+    elif frame.offset < log.log_end_offset:
+        log.truncate_to(frame.offset)
+    elif frame.offset > log.log_end_offset and not log.config.is_compacted:
+        # Only compaction may leave offsets out at the end of a log.
+        raise RecoveryError(
+            f"{log.segments[-1].path}: the log ends at offset {log.log_end_offset} and the journal "
+            f"goes on at {frame.offset}: records between them are lost. Restore the partition's "
+            "files from a copy, or move the directory away to give up the partition"
+        )
+    try:
+        log.append_as_follower(frame.batches)
+    except ApiError as error:
+        raise RecoveryError(f"{log.directory}: cannot replay the journal: {error}") from error
+    if log_start_offset > log.log_start_offset:
+        log.advance_log_start(log_start_offset)
+
+
+def _check_end(log: Log, recovery_point: int) -> None:
+    if log.log_end_offset < recovery_point:
+        raise RecoveryError(
+            f"{log.segments[-1].path}: the log ends at offset {log.log_end_offset}, but everything "
+            f"below {recovery_point} was on disk: the file is damaged or a later one is missing. "
+            "Restore it from a copy, or remove the partition's line from "
+            f"{log.directory.parent / RECOVERY_POINTS} to give up these records"
+        )
+
+
+def _group_by_partition(frames: list[Frame]) -> dict[TopicPartition, dict[bytes, Replay]]:
+    replays: dict[TopicPartition, dict[bytes, Replay]] = {}
+    for frame in frames:
+        if frame.kind not in (FrameKind.CHECKPOINT, FrameKind.FILE_OPENED):
+            by_topic_id = replays.setdefault(frame.topic_partition, {})
+            by_topic_id.setdefault(frame.topic_id, Replay()).add(frame)
+    return replays

@@ -1,0 +1,215 @@
+"""A log directory in service: its journal, its checkpoints, its maintenance thread."""
+
+from __future__ import annotations
+
+import errno
+import logging
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from queue import SimpleQueue
+
+from tidelog.storage.checkpointer import Checkpointer, HighWatermarkOf, OffsetCheckpoints
+from tidelog.storage.clean_shutdown import write_clean_shutdown
+from tidelog.storage.files import Files
+from tidelog.storage.journal import Journal, Post
+from tidelog.storage.journal_writer import NO_SPACE
+from tidelog.storage.log import Log
+from tidelog.storage.log_directory import LogDirectory
+from tidelog.storage.partition_directory import deleted_directory_name
+from tidelog.storage.recovery import RecoveredDirectory
+from tidelog.storage.store_options import StoreOptions
+from tidelog.storage.worker import Worker
+
+logger = logging.getLogger(__name__)
+
+# These pass without harm to the disk's content: the write is refused and may be tried again.
+_TRANSIENT_ERRORS = NO_SPACE | {errno.EMFILE, errno.ENFILE, errno.EINTR}
+
+
+class ServingDirectory:
+    """Keeps the logs of one directory durable. Loop thread, but for what the worker runs."""
+
+    def __init__(
+        self,
+        files: Files,
+        directory: LogDirectory,
+        options: StoreOptions,
+        recovered: RecoveredDirectory,
+        *,
+        post: Post,
+        high_watermark_of: HighWatermarkOf,
+        on_failure: Callable[[ServingDirectory], None],
+        now_ms: int,
+    ) -> None:
+        self._files = files
+        self._options = options
+        self._post = post
+        self._high_watermark_of = high_watermark_of
+        self._on_failure = on_failure
+        self._checkpointed_ms = now_ms
+        self.directory = directory
+        if not recovered.clean:
+            # The old journal may go only when the segments are known to hold what it held.
+            OffsetCheckpoints(directory.logs, lambda log: log.durable_offset).write(
+                files, directory
+            )
+        self._maintenance = Worker(
+            f"tidelog-maintenance {directory.path}", threaded=options.threaded
+        )
+        self.journal = Journal(
+            files,
+            directory.path,
+            options,
+            next_sequence=recovered.next_sequence,
+            next_lsn=recovered.next_lsn,
+            maintenance=self._maintenance,
+            post=post,
+            on_failure=self._fail,
+            on_progress=self._checkpoint_when_due,
+        )
+        self._checkpointer = Checkpointer(
+            files,
+            directory,
+            self.journal,
+            self._maintenance,
+            post=post,
+            high_watermark_of=high_watermark_of,
+            on_failure=self._fail,
+        )
+        for log in directory.logs.values():
+            self.add(log)
+        for path in recovered.deleted:
+            self._maintenance.submit(partial(self._remove_directory, path))
+
+    # Logs
+
+    def add(self, log: Log, *, is_new: bool = False) -> None:
+        """Takes a log into service."""
+        self.directory.logs[log.topic_partition] = log
+        log.on_storage_error = lambda _, error: self.storage_error(error)
+        self.journal.attach(log, identity_synced=not is_new)
+        if is_new:
+            self._maintenance.submit(partial(self._sync_identity, log))
+
+    def delete(self, log: Log) -> None:
+        """Renames the log's directory, so that the partition is gone, and removes it later."""
+        topic_partition = log.topic_partition
+        del self.directory.logs[topic_partition]
+        self.journal.detach(log, deleted=True)
+        log.release()
+        if not self.directory.online:
+            return
+        target = self.directory.path / deleted_directory_name(topic_partition)
+        try:
+            self._files.rename(log.directory, target)
+        except OSError as error:
+            self.storage_error(error)
+            return
+        self._maintenance.submit(partial(self._remove_directory, target))
+
+    def sync(self, log: Log) -> None:
+        """Makes durable what a page-cache log has written, before anything that comes on top."""
+        first = next(
+            slot
+            for slot in range(len(log.segments) - 1, -1, -1)
+            if slot == 0 or log.segments[slot].base_offset <= log.recovery_point
+        )
+        self.journal.sync(log, [segment.open() for segment in log.segments[first:]])
+
+    # Time and failure
+
+    def checkpoint(self) -> None:
+        if self.directory.online:
+            self._checkpointer.begin()
+
+    def maintain(self, now_ms: int) -> None:
+        """Timed work: a checkpoint, and the removal of files that retention has renamed."""
+        if not self.directory.online:
+            return
+        if now_ms - self._checkpointed_ms >= self._options.checkpoint_interval_ms:
+            self._checkpointed_ms = now_ms
+            self.checkpoint()
+        paths = [
+            path
+            for log in self.directory.logs.values()
+            for path in log.take_deletable_files(now_ms)
+        ]
+        if paths:
+            self._maintenance.submit(partial(self._remove_files, paths))
+
+    def storage_error(self, error: OSError) -> None:
+        """An append or a creation failed: a full disk may heal, a broken one goes offline."""
+        if error.errno in _TRANSIENT_ERRORS:
+            logger.warning("%s: %s", self.directory.path, error)
+        else:
+            self._fail(error)
+
+    def _fail(self, error: OSError) -> None:
+        if not self.directory.online:
+            return
+        self.directory.error = text = f"{self.directory.path}: {error}"
+        for log in self.directory.logs.values():
+            log.storage_error = text
+        self._on_failure(self)
+
+    def _checkpoint_when_due(self) -> None:
+        journal = self.journal
+        if (
+            journal.unsettled_bytes >= self._options.checkpoint_journal_bytes
+            or journal.bytes_since_checkpoint >= self._options.checkpoint_appended_bytes
+        ):
+            self.checkpoint()
+
+    # The end
+
+    def close(self, *, clean: bool) -> None:
+        """Ends the threads. Clean: flushes and closes the logs and says that nothing is open."""
+        end_lsn = -1
+        if self.directory.online:
+            passed: SimpleQueue[int] = SimpleQueue()
+            self.journal.fence(passed.put)
+            end_lsn = passed.get()
+        self._maintenance.close()
+        try:
+            if clean and end_lsn >= 0 and self.directory.online:
+                self._close_logs(end_lsn)
+        except OSError as error:
+            logger.error("%s was not closed cleanly: %s", self.directory.path, error)
+        finally:
+            self.journal.close()
+
+    def _close_logs(self, end_lsn: int) -> None:
+        for log in self.directory.logs.values():
+            log.flush()
+            log.close()
+        offsets = OffsetCheckpoints(self.directory.logs, self._high_watermark_of)
+        self._files.sync_directory(self.directory.path)
+        offsets.write(self._files, self.directory)
+        self.journal.settle_checkpoint(end_lsn)
+        write_clean_shutdown(self._files, self.directory.path)
+
+    # On the maintenance thread
+
+    def _sync_identity(self, log: Log) -> None:
+        self._attempt(partial(self.journal.sync_identity, log))
+
+    def _remove_files(self, paths: list[Path]) -> None:
+        for path in paths:
+            self._attempt(partial(self._files.unlink, path))
+
+    def _remove_directory(self, path: Path) -> None:
+        def remove() -> None:
+            for name in self._files.listdir(path):
+                self._files.unlink(path / name)
+            self._files.rmdir(path)
+
+        self._attempt(remove)
+
+    def _attempt(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except FileNotFoundError:
+            pass  # deleted since
+        except OSError as error:
+            self._post(partial(self.storage_error, error))
