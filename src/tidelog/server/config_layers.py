@@ -29,7 +29,7 @@ def broker_config_layers(node: Node) -> BrokerConfigLayers:
     Who the node is and where clients reach it counts as set, whether or not somebody did.
     """
     image, config = node.image, node.config
-    static = dict(config.explicit)
+    static = dict(node.controller.settings.broker_config)
     static["node.id"] = static["broker.id"] = str(config.node_id)
     static["log.dirs"] = ",".join(config.log_dirs)
     static["listeners"] = ",".join(config.listeners)
