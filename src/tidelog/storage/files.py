@@ -23,6 +23,8 @@ from tidelog.errors import TidelogError
 Buffer = bytes | bytearray | memoryview
 StrPath = str | Path
 
+TEMPORARY_SUFFIX = ".tmp"
+
 
 class Files(Protocol):
     """What storage needs of a filesystem. Failures are `OSError`."""
@@ -202,7 +204,7 @@ def write_file(files: Files, path: StrPath, data: Buffer, *, durable: bool = Fal
 def replace_file(files: Files, path: StrPath, data: Buffer, *, durable: bool = True) -> None:
     """Replaces a file's content: after a crash it holds the old or the new content, never a mix."""
     path = Path(path)
-    temporary = path.with_name(path.name + ".tmp")
+    temporary = path.with_name(path.name + TEMPORARY_SUFFIX)
     write_file(files, temporary, data, durable=durable)
     files.rename(temporary, path)
     if durable:

@@ -19,7 +19,7 @@ from __future__ import annotations
 import random
 import struct
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from operator import attrgetter
 from pathlib import Path
 
@@ -50,7 +50,14 @@ from tidelog.storage.producer_replay import load_snapshot, note_batch, replay
 from tidelog.storage.producer_snapshot import snapshot_path, write_snapshot
 from tidelog.storage.producer_state import BatchMetadata, ProducerState, ProducerStates
 from tidelog.storage.retention import count_deletable
-from tidelog.storage.segment import RELATIVE_OFFSET_MAX, Segment
+from tidelog.storage.segment import (
+    LOG_SUFFIX,
+    RELATIVE_OFFSET_MAX,
+    TRANSACTION_INDEX_SUFFIX,
+    Segment,
+    segment_path,
+)
+from tidelog.storage.segment_swap import begin_swap, finish_swap
 from tidelog.storage.transaction_index import AbortedTransaction
 
 _stamp_placement = struct.Struct(">qii").pack_into  # base offset, batch length, leader epoch
@@ -159,6 +166,10 @@ class Log:
     @property
     def size_bytes(self) -> int:
         return sum(segment.size_bytes for segment in self.segments)
+
+    @property
+    def active_segment(self) -> Segment:
+        return self._active
 
     @property
     def first_unstable_offset(self) -> int | None:
@@ -766,6 +777,42 @@ class Log:
         due = [path for deadline_ms, path in self._deleted if deadline_ms <= now_ms]
         self._deleted = [entry for entry in self._deleted if entry[0] > now_ms]
         return due
+
+    def replace_segments(self, base_offset: int, old_base_offsets: Sequence[int]) -> bool:
+        """Puts the segment that compaction wrote under .cleaned names in place of old ones.
+
+        Returns False, with nothing done, when the old segments are not closed segments of this
+        log any more, or when the disk fails. Readers of the old segments go on undisturbed.
+        """
+        slot = self._segment_slot(old_base_offsets[0])
+        old = self.segments[slot : slot + len(old_base_offsets)]
+        if [segment.base_offset for segment in old] != list(old_base_offsets):
+            return False
+        if self._storage_error is not None or self._active in old:
+            return False
+        try:
+            begin_swap(self.files, self.directory, base_offset)
+            self._discard(old, None)
+            finish_swap(self.files, self.directory, base_offset)
+            self.segments.insert(slot, self._open_segment(base_offset))
+        except OSError as error:
+            self._failed_write(error)
+            return False
+        return True
+
+    def _open_segment(self, base_offset: int) -> Segment:
+        path = segment_path(self.directory, base_offset, LOG_SUFFIX)
+        transactions_path = segment_path(self.directory, base_offset, TRANSACTION_INDEX_SUFFIX)
+        status = self.files.stat(path)
+        return Segment(
+            self.files,
+            self.directory,
+            base_offset,
+            self.config,
+            size_bytes=status.st_size,
+            created_ms=int(status.st_mtime * 1000),
+            has_transaction_index=self.files.exists(transactions_path),
+        )
 
     def _discard(self, segments: list[Segment], now_ms: int | None) -> None:
         """Takes segments out of the log; their files go after the delay (at once without time)."""

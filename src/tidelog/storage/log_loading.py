@@ -18,7 +18,7 @@ from pathlib import Path
 from tidelog.protocol.topic_partition import TopicPartition
 from tidelog.protocol.uuids import ZERO_UUID
 from tidelog.storage.commit_sink import CommitSink
-from tidelog.storage.files import CorruptFileError, Files
+from tidelog.storage.files import TEMPORARY_SUFFIX, CorruptFileError, Files
 from tidelog.storage.leader_epochs import FILE_NAME as EPOCHS_FILE_NAME
 from tidelog.storage.leader_epochs import EpochEntry, LeaderEpochCache
 from tidelog.storage.log import Log
@@ -30,25 +30,16 @@ from tidelog.storage.producer_snapshot import SUFFIX as SNAPSHOT_SUFFIX
 from tidelog.storage.producer_snapshot import snapshot_path
 from tidelog.storage.producer_state import ProducerStates
 from tidelog.storage.segment import (
-    CLEANED_SUFFIX,
-    DELETED_SUFFIX,
     LOG_SUFFIX,
-    OFFSET_INDEX_SUFFIX,
-    SWAP_SUFFIX,
-    TIME_INDEX_SUFFIX,
+    SEGMENT_SUFFIXES,
     TRANSACTION_INDEX_SUFFIX,
     Segment,
+    offset_of_file,
     segment_path,
 )
+from tidelog.storage.segment_swap import recover_swaps
 from tidelog.storage.time_index import ENTRY_SIZE_BYTES as TIME_ENTRY_BYTES
 
-_SEGMENT_SUFFIXES = (
-    LOG_SUFFIX,
-    OFFSET_INDEX_SUFFIX,
-    TIME_INDEX_SUFFIX,
-    TRANSACTION_INDEX_SUFFIX,
-)
-_OFFSET_DIGITS = 20
 _OFFSET_MAX = (1 << 63) - 1
 
 
@@ -153,47 +144,14 @@ class _Loader:
     # Half-done work
 
     def finish_interrupted_work(self) -> None:
-        """Removes .deleted and .cleaned files and brings complete .swap files into place.
-
-        Compaction renames .cleaned to .swap, newest first, when all of them are written: a
-        .cleaned file beside .swap files says that this renaming did not finish, and the old
-        segments are still whole.
-        """
-        names = self._files.listdir(self._directory)
-        cleaned = [n for n in names if n.endswith(CLEANED_SUFFIX)]
-        unfinished_from = min((o for n in cleaned if (o := _offset_of(n)) >= 0), default=None)
-        swaps = []
-        for name in names:
-            is_unfinished_swap = (
-                name.endswith(SWAP_SUFFIX)
-                and unfinished_from is not None
-                and _offset_of(name) >= unfinished_from
-            )
-            if name.endswith((DELETED_SUFFIX, CLEANED_SUFFIX, ".tmp")) or is_unfinished_swap:
+        """Removes what was being deleted or written, and completes swaps of compaction."""
+        for name in recover_swaps(self._files, self._directory, self._end_offset_of):
+            self._report.repairs.append(f"completed the swap of {name}")
+        for name in self._files.listdir(self._directory):
+            if name.endswith(TEMPORARY_SUFFIX):
                 self._unlink(name)
-            elif name.endswith(SWAP_SUFFIX):
-                swaps.append(name)
-        if swaps:
-            self._complete_swaps(swaps)
-        self._names = set(self._files.listdir(self._directory))
-
-    def _complete_swaps(self, swaps: list[str]) -> None:
-        names = set(self._files.listdir(self._directory))
-        for name in swaps:
-            target = name.removesuffix(SWAP_SUFFIX)
-            if not target.endswith(LOG_SUFFIX):
-                continue
-            base_offset = _offset_of(target)
-            end_offset = self._end_offset_of(self._directory / name, base_offset)
-            for other in sorted(names):
-                offset = _offset_of(other)
-                if other.endswith(_SEGMENT_SUFFIXES) and base_offset <= offset < end_offset:
-                    self._unlink(other)
-                    names.discard(other)
-        for name in swaps:
-            target = name.removesuffix(SWAP_SUFFIX)
-            self._files.rename(self._directory / name, self._directory / target)
-            self._report.repairs.append(f"completed the swap of {target}")
+            else:
+                self._names.add(name)
 
     def _end_offset_of(self, path: Path, base_offset: int) -> int:
         """The offset after the last record of a segment file under a temporary name."""
@@ -211,15 +169,15 @@ class _Loader:
         """All segments by base offset; a new one when there is none."""
         segments = []
         bases = sorted(
-            _offset_of(name)
+            offset_of_file(name)
             for name in self._names
-            if name.endswith(LOG_SUFFIX) and _offset_of(name) >= 0
+            if name.endswith(LOG_SUFFIX) and offset_of_file(name) >= 0
         )
         for base_offset in bases:
             status = self._files.stat(segment_path(self._directory, base_offset, LOG_SUFFIX))
             segments.append(self._segment(base_offset, status.st_size, int(status.st_mtime * 1000)))
         for name in self._names:
-            if name.endswith(_SEGMENT_SUFFIXES[1:]) and _offset_of(name) not in bases:
+            if name.endswith(SEGMENT_SUFFIXES[1:]) and offset_of_file(name) not in bases:
                 self._unlink(name)
         if not segments:
             segment = self._segment(start_offset, 0)
@@ -372,7 +330,7 @@ class _Loader:
         """
         bases = {segment.base_offset for segment in segments}
         snapshot_offsets = []
-        for offset in sorted(_offset_of(n) for n in self._names if n.endswith(SNAPSHOT_SUFFIX)):
+        for offset in sorted(offset_of_file(n) for n in self._names if n.endswith(SNAPSHOT_SUFFIX)):
             if offset in bases or offset >= segments[-1].base_offset:
                 snapshot_offsets.append(offset)
             elif offset >= 0:
@@ -419,9 +377,3 @@ class _Loader:
             )
             end_offset = segments[slot + 1].base_offset if slot + 1 < len(segments) else _OFFSET_MAX
             replay(producers, segments[: slot + 1], end_offset, segment.base_offset)
-
-
-def _offset_of(name: str) -> int:
-    """The offset that a file is named by; -1 for other files."""
-    digits = name[:_OFFSET_DIGITS]
-    return int(digits) if len(digits) == _OFFSET_DIGITS and digits.isdecimal() else -1

@@ -126,7 +126,8 @@ class ProducerState:
         if epoch < self.producer_epoch:
             raise ApiError(
                 ErrorCode.INVALID_PRODUCER_EPOCH,
-                f"producer {self.producer_id} has epoch {epoch}, the last seen is {self.producer_epoch}",
+                f"producer {self.producer_id} has epoch {epoch},"
+                f" the last seen is {self.producer_epoch}",
             )
 
     def check_sequence(self, epoch: int, first_sequence: int) -> None:

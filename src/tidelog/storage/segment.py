@@ -40,7 +40,15 @@ DELETED_SUFFIX = ".deleted"
 CLEANED_SUFFIX = ".cleaned"
 SWAP_SUFFIX = ".swap"
 
+SEGMENT_SUFFIXES = (
+    LOG_SUFFIX,
+    OFFSET_INDEX_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
+)
+
 RELATIVE_OFFSET_MAX = (1 << 31) - 1
+_OFFSET_DIGITS = 20
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _SEARCH_WINDOW_BYTES = 4096
@@ -51,6 +59,12 @@ _UNKNOWN_TIMESTAMP = -2
 
 def segment_path(directory: Path, base_offset: int, suffix: str) -> Path:
     return directory / f"{base_offset:020d}{suffix}"
+
+
+def offset_of_file(name: str) -> int:
+    """The offset that a file is named by; -1 for other files."""
+    digits = name[:_OFFSET_DIGITS]
+    return int(digits) if len(digits) == _OFFSET_DIGITS and digits.isdecimal() else -1
 
 
 class Segment:
