@@ -33,6 +33,7 @@ from tidelog.server.maintenance import Maintenance
 from tidelog.server.metrics import Metrics
 from tidelog.server.reactor import Reactor
 from tidelog.server.structured_logs import Level, StructuredLog, capture_logging
+from tidelog.storage.log_directory import LogDirectoryError
 from tidelog.storage.log_store import LogStore
 from tidelog.storage.store_options import StoreOptions
 
@@ -41,8 +42,11 @@ if TYPE_CHECKING:
     from tidelog.server.config import NodeConfig
     from tidelog.server.dispatch import Handler
     from tidelog.server.transaction_coordinator import TransactionCoordinator
+    from tidelog.storage.log import Log
     from tidelog.storage.log_directory import DirectoryState
+    from tidelog.storage.recovery import RecoveryProgress
 
+_PROGRESS_INTERVAL_S = 2.0
 _FINISH_S_MAX = 5.0
 _FINISH_POLL_S = 0.01
 
@@ -129,9 +133,8 @@ class Node:
 
     def _open(self) -> None:
         config = self.config
-        directories = [Path(directory) for directory in config.log_dirs]
         self.store = LogStore.open(
-            directories,
+            [Path(directory) for directory in config.log_dirs],
             StoreOptions(
                 node_id=config.node_id,
                 cluster_id=config.cluster_id,
@@ -139,13 +142,21 @@ class Node:
                 recovery_threads=config.num_recovery_threads_per_data_dir,
             ),
             post=self.reactor.post,
-            now_ms=self.now_ms,
+            now_ms=self.now_ms(),
+            progress=RecoveryLines(self.log).tell,
         )
+        self.store.high_watermark_of = self._high_watermark_of
         self.cluster_id = self.store.cluster_id
+        first_directory = self.store.directories[0]
+        if not first_directory.online:
+            raise LogDirectoryError(
+                f"{first_directory.path} holds the metadata and cannot be used: "
+                f"{first_directory.error}"
+            )
         self.metadata = MetadataLog.open(
-            directories[0] / DIRECTORY_NAME,
+            first_directory.path / DIRECTORY_NAME,
             node_id=config.node_id,
-            directory_id=self.store.directories[0].directory_id,
+            directory_id=first_directory.directory_id,
             clock=self.now_ms,
             options=SnapshotOptions(interval_ms=config.metadata_log_max_snapshot_interval_ms),
         )
@@ -196,7 +207,7 @@ class Node:
             ),
             rack=config.broker_rack,
             log_dirs=tuple(state.directory_id for state in self.store.directories if state.online),
-            stopped_cleanly=self.store.was_clean,
+            stopped_cleanly=getattr(self.store, "stopped_cleanly", True),
         )
         metadata = self.metadata
         registered = self.controller.register_broker(
@@ -235,6 +246,10 @@ class Node:
         self.delayed.look()
         self.connections.set_congested(store.congested)
         self.connections.flush_dirty()
+
+    def _high_watermark_of(self, log: Log) -> int:
+        partition = self.partitions.get(*log.topic_partition)
+        return log.durable_offset if partition is None else partition.high_watermark
 
     def _broker_config(self, image: MetadataImage) -> dict[str, str]:
         """The broker's settings that hold now, as far as they were set."""
@@ -296,6 +311,25 @@ class Node:
         self.store.close(clean=True)
         self.reactor.close()
         self.log.info("node_stopped", node_id=self.config.node_id)
+
+
+class RecoveryLines:
+    """Says how far recovery is when it takes long."""
+
+    def __init__(self, log: StructuredLog) -> None:
+        self.log = log
+        self._next_line = time.monotonic() + _PROGRESS_INTERVAL_S
+
+    def tell(self, progress: RecoveryProgress) -> None:
+        """Recovery has done one more log."""
+        now = time.monotonic()
+        if now >= self._next_line:
+            self._next_line = now + _PROGRESS_INTERVAL_S
+            self.log.info(
+                "recovering",
+                directory=progress.directory,
+                logs=f"{progress.recovered}/{progress.total}",
+            )
 
 
 def run_node(
