@@ -9,7 +9,12 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
-from tidelog.protocol.codegen.source import Source, array_struct
+from tidelog.protocol.codegen.source import (
+    SHORT_ARRAY,
+    Source,
+    array_struct,
+    short_array_structs,
+)
 from tidelog.protocol.errors import ProtocolError
 from tidelog.protocol.fields import BYTES, RECORDS, STRING, Array, Field, FieldType, Primitive
 from tidelog.protocol.varint import Buffer, read_uvarint
@@ -173,12 +178,20 @@ class _DecoderWriter:
             )
         with self.source.block(f"if {count} >= 0:"):
             if isinstance(element, Primitive) and len(element.code) == 1:
-                layout = f"array_struct({element.code!r}, {count})"
-                self.source.line(f"{target} = list({layout}.unpack_from(data, at))")
-                self.source.line(f"at += {count} * {element.size_bytes}")
+                self._numbers(element, target, count)
             else:
                 self._elements(element, target, count, name)
         self._null(target, nullable, name)
+
+    def _numbers(self, element: Primitive, target: str, count: str) -> None:
+        layouts = short_array_structs(element.code)
+        short = self.source.refer("unpacks", tuple(each.unpack_from for each in layouts))
+        with self.source.block(f"if {count} <= {SHORT_ARRAY}:"):
+            self.source.line(f"{target} = list({short}[{count}](data, at))")
+        with self.source.block("else:"):
+            layout = f"array_struct({element.code!r}, {count})"
+            self.source.line(f"{target} = list({layout}.unpack_from(data, at))")
+        self.source.line(f"at += {count} * {element.size_bytes}")
 
     def _elements(self, element: Primitive | type[Any], target: str, count: str, name: str) -> None:
         items = self.source.fresh("items")

@@ -8,7 +8,12 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
-from tidelog.protocol.codegen.source import Source, array_struct
+from tidelog.protocol.codegen.source import (
+    SHORT_ARRAY,
+    Source,
+    array_struct,
+    short_array_structs,
+)
 from tidelog.protocol.fields import STRING, Array, Field, FieldType, Primitive
 from tidelog.protocol.varint import encode_uvarint
 
@@ -135,7 +140,11 @@ class _EncoderWriter:
 
     def _array(self, kind: Array, value: str, nullable: bool) -> None:
         items, count = self.source.fresh("items"), self.source.fresh("n")
+        element = kind.element
         self.source.line(f"{items} = {value}")
+        if isinstance(element, Primitive) and len(element.code) == 1:
+            self._numbers(element, items, nullable)
+            return
         if nullable:
             with self.source.block(f"if {items} is None:"):
                 self.source.line(f"{items} = ()")
@@ -145,11 +154,6 @@ class _EncoderWriter:
         else:
             self.source.line(f"{count} = len({items})")
         self._length("i", count)
-        element = kind.element
-        if isinstance(element, Primitive) and len(element.code) == 1:
-            layout = f"array_struct({element.code!r}, len({items}))"
-            self.source.line(f"{self._write}({layout}.pack(*{items}))")
-            return
         item = self.source.fresh("o")
         with self.source.block(f"for {item} in {items}:"):
             if isinstance(element, Primitive):
@@ -157,6 +161,31 @@ class _EncoderWriter:
             else:
                 self._struct(element, item)
             self._flush()
+
+    def _numbers(self, element: Primitive, items: str, nullable: bool) -> None:
+        self._flush()
+        if not nullable:
+            self._present_numbers(element, items)
+            return
+        null = b"\x00" if self.flexible else b"\xff\xff\xff\xff"
+        with self.source.block(f"if {items} is None:"):
+            self.source.line(f"{self._write}({null!r})")
+        with self.source.block("else:"):
+            self._present_numbers(element, items)
+
+    def _present_numbers(self, element: Primitive, items: str) -> None:
+        """One pack writes the length of an array and all its numbers, if they are few."""
+        count = self.source.fresh("n")
+        self.source.line(f"{count} = len({items})")
+        layouts = short_array_structs(element.code, "B" if self.flexible else "i")
+        short = self.source.refer("packs", tuple(each.pack for each in layouts))
+        length = f"{count} + 1" if self.flexible else count
+        with self.source.block(f"if {count} <= {SHORT_ARRAY}:"):
+            self.source.line(f"{self._write}({short}[{count}]({length}, *{items}))")
+        with self.source.block("else:"):
+            self._length("i", count)
+            layout = f"array_struct({element.code!r}, len({items}))"
+            self.source.line(f"{self._write}({layout}.pack(*{items}))")
 
     def _tags(self, value: str, tagged: list[Field]) -> None:
         """Tagged fields are written only when they differ from their default."""

@@ -13,6 +13,15 @@ def array_struct(code: str, count: int) -> struct.Struct:
     return struct.Struct(f">{count}{code}")
 
 
+# Arrays of numbers up to this length (replicas, partitions) have their layouts at hand.
+SHORT_ARRAY = 16
+
+
+def short_array_structs(code: str, prefix: str = "") -> tuple[struct.Struct, ...]:
+    """The layouts of 0 to SHORT_ARRAY numbers in a row, behind a number of the type `prefix`."""
+    return tuple(struct.Struct(f">{prefix}{count}{code}") for count in range(SHORT_ARRAY + 1))
+
+
 class Source:
     """One function being written."""
 
