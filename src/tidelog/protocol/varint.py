@@ -23,6 +23,13 @@ def read_uvarint(data: Buffer, at: int) -> tuple[int, int]:
 
 def read_varint(data: Buffer, at: int) -> tuple[int, int]:
     """The zigzag varint of up to 64 bits at `at`, and the position after it."""
+    byte = data[at]
+    if byte < 0x80:
+        return (byte >> 1) ^ -(byte & 1), at + 1
+    second = data[at + 1]
+    if second < 0x80:
+        # Zigzag keeps the sign in the lowest bit, which is in the first byte.
+        return ((byte & 0x7F | second << 7) >> 1) ^ -(byte & 1), at + 2
     value = shift = 0
     while True:
         byte = data[at]
