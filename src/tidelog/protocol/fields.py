@@ -4,6 +4,7 @@ Message classes are written with these words (see `schema`), and `codegen` turns
 """
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from tidelog.protocol.uuids import ZERO_UUID
@@ -23,6 +24,7 @@ class VersionRange:
         return self.low <= version <= self.high
 
 
+@cache
 def parse_versions(text: str) -> VersionRange:
     """A range as the schemas write it: "3+", "0-7", "12"; "" or "none" is no version."""
     if text in ("", "none"):

@@ -142,9 +142,7 @@ class _StructMeta(type):
             del namespace[each.name]
         namespace["__slots__"] = tuple(each.name for each in fields)
         namespace["FIELDS"] = fields
-        namespace["__init__"] = _constructor(fields)
-        namespace["__eq__"] = _equality(fields)
-        namespace["__hash__"] = None
+        namespace["__init__"] = _first_construction
         supported, flexible_range = parse_versions(versions), parse_versions(flexible)
         namespace["API_KEY"] = api_key
         namespace["MIN_VERSION"] = supported.low
@@ -155,6 +153,13 @@ class _StructMeta(type):
         cls = super().__new__(mcs, name, bases, namespace)
         cls._keeps_view = _holds_records(cls)  # type: ignore[attr-defined]
         return cls
+
+
+def _first_construction(self: Any, **values: Any) -> None:
+    """Stands in until a class is first used: most processes use few of the hundreds."""
+    cls = type(self)
+    cls.__init__ = _constructor(cls.FIELDS)
+    cls.__init__(self, **values)
 
 
 def _constructor(fields: tuple[Field, ...]) -> Callable[..., None]:
@@ -178,14 +183,6 @@ def _constructor(fields: tuple[Field, ...]) -> Callable[..., None]:
     return constructor
 
 
-def _equality(fields: tuple[Field, ...]) -> Callable[[Any, object], bool]:
-    scope: dict[str, Any] = {}
-    tests = ["type(self) is type(other)", *(f"self.{f.name} == other.{f.name}" for f in fields)]
-    exec(f"def __eq__(self, other):\n    return {' and '.join(tests)}\n", scope)
-    equality: Callable[[Any, object], bool] = scope["__eq__"]
-    return equality
-
-
 def _holds_records(cls: Any) -> bool:
     for each in cls.FIELDS:
         inner = each.type.element if isinstance(each.type, Array) else each.type
@@ -198,6 +195,12 @@ class Struct(metaclass=_StructMeta):
     """The base of structs nested in messages."""
 
     FIELDS: ClassVar[tuple[Field, ...]]
+    __hash__ = None  # type: ignore[assignment]
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and all(
+            getattr(self, each.name) == getattr(other, each.name) for each in self.FIELDS
+        )
 
     def __repr__(self) -> str:
         shown = (f"{each.name}={getattr(self, each.name)!r}" for each in self.FIELDS)

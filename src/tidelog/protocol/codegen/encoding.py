@@ -219,8 +219,19 @@ class _EncoderWriter:
         if isinstance(each.type, Array):
             # null and empty differ on the wire; empty is the default.
             return f"{local} is None or {local}" if each.nullable.high >= 0 else local
-        default = self.source.refer("default", each.make_default())
-        return f"{local} != {default}"
+        if isinstance(each.type, Primitive):
+            return f"{local} != {self.source.refer('default', each.default)}"
+        return self._struct_differs(each.type, local)
+
+    def _struct_differs(self, cls: type[Any], local: str) -> str:
+        """Whether a struct says anything, asked field by field: equality would be a call."""
+        if any(not isinstance(each.type, Primitive) for each in cls.FIELDS):
+            return f"{local} != {self.source.refer('default', cls())}"
+        fields = (
+            f"{local}.{each.name} != {self.source.refer('default', each.default)}"
+            for each in cls.FIELDS
+        )
+        return " or ".join(fields)
 
     def _tag_content(self, each: Field, local: str) -> None:
         nullable = self.version in each.nullable
