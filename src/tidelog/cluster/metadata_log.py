@@ -218,10 +218,11 @@ class MetadataLog:
         self.leader_epoch += 1
         self.leader_id = node_id
         self.directory_id = directory_id
-        voter = LeaderChangeVoter(voter_id=node_id, voter_directory_id=directory_id)
+        voter = LeaderChangeVoter(voter_id=node_id)
+        # Kafka's own tools read version 0 only.
         self._append_control(
             LeaderChangeMessage(
-                version=1, leader_id=node_id, voters=[voter], granting_voters=[voter]
+                version=0, leader_id=node_id, voters=[voter], granting_voters=[voter]
             )
         )
         if not self.latest.metadata_version:

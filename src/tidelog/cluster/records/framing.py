@@ -47,7 +47,6 @@ RECORD_TYPES: dict[int, type[Message]] = {
 # From which metadata.version on a record is written in which version; the last that fits counts.
 _VERSIONS: dict[int, tuple[tuple[int, int], ...]] = {
     brokers.RegisterBrokerRecord.API_KEY: ((7, 1), (8, 2), (17, 3)),
-    brokers.BrokerRegistrationChangeRecord.API_KEY: ((7, 1), (17, 2)),
     topics.PartitionRecord.API_KEY: ((17, 1), (23, 2)),
     topics.PartitionChangeRecord.API_KEY: ((17, 1), (23, 2)),
 }
@@ -55,6 +54,9 @@ _VERSIONS: dict[int, tuple[tuple[int, int], ...]] = {
 
 def record_version(record: Message, metadata_version: int) -> int:
     """The version in which a cluster at `metadata_version` writes the record."""
+    if isinstance(record, brokers.BrokerRegistrationChangeRecord):
+        # Kafka takes the oldest version that can say it.
+        return 2 if record.log_dirs else 1 if record.in_controlled_shutdown else 0
     version = 0
     for since, candidate in _VERSIONS.get(record.API_KEY, ()):
         if metadata_version >= since:

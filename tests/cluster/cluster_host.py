@@ -1,0 +1,123 @@
+"""A controller and the image it decides on, without a log: decisions count at once."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from random import Random
+from typing import TypeVar
+
+from tidelog.cluster.broker_lifecycle import BrokerRegistration
+from tidelog.cluster.controller import Controller
+from tidelog.cluster.controller_settings import ControllerSettings
+from tidelog.cluster.decision import Decision
+from tidelog.cluster.features import DEFAULT_LEVELS
+from tidelog.cluster.image import Endpoint, MetadataDelta, MetadataImage, PartitionImage
+from tidelog.cluster.records.settings import FeatureLevelRecord
+from tidelog.cluster.topic_changes import NewTopic
+from tidelog.protocol.errors import ApiError
+from tidelog.protocol.schema import Message
+
+Rows = TypeVar("Rows")
+
+
+def broker_uuid(number: int) -> bytes:
+    return number.to_bytes(16, "big")
+
+
+class ClusterHost:
+    """`broker_ids` are registered and serve; `racks` are theirs in the same order."""
+
+    def __init__(
+        self,
+        broker_ids: Sequence[int] = (1,),
+        *,
+        racks: Sequence[str | None] = (),
+        settings: ControllerSettings | None = None,
+    ) -> None:
+        ids = itertools.count(1000)
+        self.controller = Controller(
+            settings or ControllerSettings(node_id=broker_ids[0]),
+            random=Random(7),
+            new_id=lambda: broker_uuid(next(ids)),
+        )
+        self.image = MetadataImage()
+        self.delta = MetadataDelta()
+        self.records: list[Message] = []
+        self.submit(
+            [
+                FeatureLevelRecord(name=name, feature_level=level)
+                for name, level in DEFAULT_LEVELS.items()
+            ]
+        )
+        for broker_id, rack in itertools.zip_longest(broker_ids, racks):
+            self.register(broker_id, rack=rack)
+            self.unfence(broker_id)
+
+    def submit(self, records: Sequence[Message]) -> None:
+        """What the metadata log would do, without the log."""
+        if records:
+            self.records += records
+            offset = self.image.offset + len(records)
+            self.image, self.delta = self.image.apply(records, offset, 1, offset)
+
+    def decide(self, decision: Decision[Rows]) -> Rows:
+        """Makes the decision a fact and returns its rows."""
+        self.submit(decision.records)
+        return decision.rows
+
+    def register(
+        self,
+        broker_id: int,
+        *,
+        incarnation: int = 1,
+        rack: str | None = None,
+        stopped_cleanly: bool = True,
+        log_dirs: int = 1,
+    ) -> int:
+        registration = BrokerRegistration(
+            broker_id,
+            broker_uuid(incarnation),
+            (Endpoint("PLAINTEXT", "localhost", 9000 + broker_id),),
+            rack,
+            tuple(broker_uuid(100 * broker_id + index) for index in range(log_dirs)),
+            stopped_cleanly=stopped_cleanly,
+        )
+        return self.decide(
+            self.controller.register_broker(registration, self.image, self.image.offset + 1)
+        )
+
+    def unfence(self, broker_id: int) -> None:
+        epoch = self.image.brokers[broker_id].epoch
+        self.decide(self.controller.unfence_broker(broker_id, epoch, self.image))
+
+    def fence(self, broker_id: int) -> None:
+        self.decide(self.controller.fence_broker(broker_id, self.image))
+
+    def create(self, name: str, **arguments: object) -> None:
+        topic = NewTopic(name)._replace(**arguments)  # type: ignore[arg-type]
+        (row,) = self.decide(self.controller.create_topics([topic], self.image))
+        assert row.error is None, row
+
+    def partition(self, topic: str, index: int = 0) -> PartitionImage:
+        partition = self.image.partition(topic, index)
+        assert partition is not None
+        return partition
+
+    def describe(self, topic: str, index: int = 0) -> str:
+        """One line of a transcript."""
+        partition = self.partition(topic, index)
+        line = (
+            f"{topic}-{index}: leader {partition.leader} at epoch {partition.leader_epoch}, "
+            f"replicas {list(partition.replicas)}, isr {list(partition.isr)}"
+        )
+        if partition.adding_replicas:
+            line += f", adding {list(partition.adding_replicas)}"
+        if partition.removing_replicas:
+            line += f", removing {list(partition.removing_replicas)}"
+        return line
+
+
+def outcome(error: ApiError | None) -> str:
+    """A row's error as a transcript has it."""
+    return "ok" if error is None else f"{error.code.name}: {error.message}"
