@@ -11,7 +11,7 @@ from typing import Any
 
 from tidelog.coordinator.groups import consumer_records as write
 from tidelog.coordinator.groups.classic_group import ClassicGroup, ClassicState
-from tidelog.coordinator.groups.classic_protocol import ClassicProtocol, append_error, join_error
+from tidelog.coordinator.groups.classic_protocol import ClassicProtocol, join_error
 from tidelog.coordinator.groups.client_context import ClientContext
 from tidelog.coordinator.groups.consumer_draft import Draft
 from tidelog.coordinator.groups.consumer_group import ConsumerGroup
@@ -40,7 +40,13 @@ from tidelog.coordinator.records.offset import (
     OffsetCommitKey,
     OffsetCommitValue,
 )
-from tidelog.coordinator.shard import CoordinatorRecord, Outcome, Reply, Ticket
+from tidelog.coordinator.shard import (
+    CoordinatorRecord,
+    Outcome,
+    Reply,
+    Ticket,
+    append_refusal,
+)
 from tidelog.coordinator.timers import Timers
 from tidelog.protocol.apis import consumer_group_describe, describe_groups
 from tidelog.protocol.apis.consumer_group_heartbeat import (
@@ -81,16 +87,10 @@ class GroupShard:
     def topics(self) -> TopicsView:
         return self._consumer.topics
 
-    def set_topics(self, topics: TopicsView) -> Outcome[None]:
-        """The metadata changed; offsets of deleted topics go with them."""
-        before = self._consumer.topics
+    def set_topics(self, topics: TopicsView, deleted: Collection[str] = ()) -> Outcome[None]:
+        """The metadata changed; the offsets of deleted topics go with them."""
         self._consumer.topics = topics
-        gone = [
-            topic.name
-            for topic_id, topic in before.topics_by_id.items()
-            if topic_id not in topics.topics_by_id
-        ]
-        return Outcome(self.offsets.topic_tombstones(gone)) if gone else Outcome()
+        return Outcome(self.offsets.topic_tombstones(deleted) if deleted else [])
 
     def set_overrides(self, overrides: Callable[[str, str], str | None]) -> None:
         """`overrides(group id, setting)` is what an operator set for one group, or None."""
@@ -135,7 +135,7 @@ class GroupShard:
 
         def settle(error: ApiError | None) -> Outcome[Any]:
             if error is not None:
-                return Outcome(replies=[Reply(ticket, join_error(append_error(error)))])
+                return Outcome(replies=[Reply(ticket, join_error(append_refusal(error)))])
             classic = self.groups.begin_classic(request.group_id)
             outcome = self._classic.join(classic, client, request, ticket, now_ms)
             if outcome.response is not None:
@@ -175,7 +175,7 @@ class GroupShard:
             if error is None:
                 self._mixed.joined(request.group_id, join, now_ms)
             else:
-                join.response.error_code = append_error(error)
+                join.response.error_code = append_refusal(error)
 
         return Outcome(draft.records, join.response, settle=settle)
 

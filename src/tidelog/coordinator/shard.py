@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from struct import Struct as PackedStruct
 from typing import Any, Generic, Protocol, TypeVar
 
-from tidelog.protocol.errors import ApiError, ProtocolError
+from tidelog.protocol.errors import ApiError, ErrorCode, ProtocolError
 from tidelog.protocol.schema import Message
 
 Response = TypeVar("Response")
@@ -140,3 +140,18 @@ class RecordCodec:
             raise ProtocolError("a coordinator record whose value has no version")
         (version,) = _VERSION.unpack_from(value)
         return CoordinatorRecord(decoded_key, classes[1].decode(value, version, 2), version)
+
+
+def append_refusal(error: ApiError) -> ErrorCode:
+    """What a client of a coordinator is told when the log refused its records."""
+    if error.code in (
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.REQUEST_TIMED_OUT,
+    ):
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    if error.code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR):
+        return ErrorCode.NOT_COORDINATOR
+    if error.code in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE):
+        return ErrorCode.UNKNOWN_SERVER_ERROR
+    return error.code

@@ -21,7 +21,13 @@ from tidelog.coordinator.groups.classic_group import (
 from tidelog.coordinator.groups.client_context import ClientContext
 from tidelog.coordinator.groups.group_config import GroupConfig
 from tidelog.coordinator.records.group import GroupMetadataKey
-from tidelog.coordinator.shard import CoordinatorRecord, Outcome, Reply, Ticket
+from tidelog.coordinator.shard import (
+    CoordinatorRecord,
+    Outcome,
+    Reply,
+    Ticket,
+    append_refusal,
+)
 from tidelog.coordinator.timers import Timers
 from tidelog.protocol.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
 from tidelog.protocol.apis.join_group import JoinGroupRequest, JoinGroupResponse
@@ -50,21 +56,6 @@ EMPTY, PREPARING, COMPLETING, STABLE, DEAD = (
 
 def join_error(error: ErrorCode, member_id: str = "") -> JoinGroupResponse:
     return JoinGroupResponse(error_code=error, member_id=member_id)
-
-
-def append_error(error: ApiError) -> ErrorCode:
-    """What a client is told when the log refused the group's record."""
-    if error.code in (
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.NOT_ENOUGH_REPLICAS,
-        ErrorCode.REQUEST_TIMED_OUT,
-    ):
-        return ErrorCode.COORDINATOR_NOT_AVAILABLE
-    if error.code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR):
-        return ErrorCode.NOT_COORDINATOR
-    if error.code in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE):
-        return ErrorCode.UNKNOWN_SERVER_ERROR
-    return error.code
 
 
 class ClassicProtocol:
@@ -317,7 +308,7 @@ class ClassicProtocol:
         def settle(error: ApiError | None) -> None:
             if error is not None:
                 group.update(member, *before)
-                response.error_code = append_error(error)
+                response.error_code = append_refusal(error)
                 response.member_id = ""
                 return
             self._timers.cancel(("session", group.group_id, old_member_id))
@@ -493,7 +484,7 @@ class ClassicProtocol:
 
         def settle(error: ApiError | None) -> Outcome[Any]:
             if error is not None:
-                code = append_error(error)
+                code = append_refusal(error)
                 outcome: Outcome[Any] = Outcome(
                     replies=self._reset_assignments(group, code, now_ms)
                 )
