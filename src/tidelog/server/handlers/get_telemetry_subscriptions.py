@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tidelog.cluster.image import ConfigResourceType
 from tidelog.protocol.api_keys import ApiKey
 from tidelog.protocol.apis.get_telemetry_subscriptions import (
     GetTelemetrySubscriptionsRequest,
@@ -23,6 +24,13 @@ if TYPE_CHECKING:
 API = ApiKey.GET_TELEMETRY_SUBSCRIPTIONS
 VERSIONS = (0, 0)
 REQUEST = GetTelemetrySubscriptionsRequest
+
+
+def is_offered(node: Node) -> bool:
+    """Clients that see the API call it, so it is offered when somebody wants their metrics."""
+    return any(
+        resource.type == ConfigResourceType.CLIENT_METRICS for resource in node.image.configs
+    )
 
 
 def handle(

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 from tidelog.protocol.api_keys import ApiKey
 from tidelog.protocol.apis.push_telemetry import PushTelemetryRequest, PushTelemetryResponse
 from tidelog.protocol.errors import ApiError
-from tidelog.server.handlers.get_telemetry_subscriptions import client_traits
+from tidelog.server.handlers.get_telemetry_subscriptions import client_traits, is_offered
+
+__all__ = ["API", "REQUEST", "VERSIONS", "error_response", "handle", "is_offered"]
 
 if TYPE_CHECKING:
     from tidelog.server.node import Node
