@@ -11,25 +11,33 @@ from pathlib import Path
 from tidelog.protocol.record_batch import BatchHeader
 from tidelog.storage.files import Files, write_fully
 from tidelog.storage.offset_index import ENTRY_SIZE_BYTES, OffsetIndex
+from tidelog.storage.segment import (
+    CLEANED_SUFFIX,
+    LOG_SUFFIX,
+    OFFSET_INDEX_SUFFIX,
+    SEGMENT_SUFFIXES,
+    SWAP_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
+    segment_path,
+)
 from tidelog.storage.time_index import TimeIndex
 from tidelog.storage.transaction_index import AbortedTransaction, TransactionIndex
-
-CLEANED_SUFFIX = ".cleaned"
-SEGMENT_SUFFIXES = (".log", ".index", ".timeindex", ".txnindex")
 
 _BUFFER_BYTES = 1 << 20
 
 
 def cleaned_path(directory: Path, base_offset: int, suffix: str) -> Path:
-    return directory / f"{base_offset:020d}{suffix}{CLEANED_SUFFIX}"
+    return segment_path(directory, base_offset, suffix + CLEANED_SUFFIX)
 
 
 def discard_cleaned(files: Files, directory: Path, base_offset: int) -> None:
-    """Removes the `.cleaned` files of one segment, whichever exist."""
+    """Removes the `.cleaned` and `.swap` files of one segment, whichever exist."""
     for suffix in SEGMENT_SUFFIXES:
-        path = cleaned_path(directory, base_offset, suffix)
-        if files.exists(path):
-            files.unlink(path)
+        for stage in (SWAP_SUFFIX, CLEANED_SUFFIX):
+            path = segment_path(directory, base_offset, suffix + stage)
+            if files.exists(path):
+                files.unlink(path)
 
 
 class CleanedSegment:
@@ -51,10 +59,10 @@ class CleanedSegment:
         self.size_bytes = 0
         self._index_interval_bytes = index_interval_bytes
         self._index_entries_max = index_bytes_max // ENTRY_SIZE_BYTES
-        self._offset_index = OffsetIndex(files, self._path(".index"), base_offset)
-        self._time_index = TimeIndex(files, self._path(".timeindex"), base_offset)
+        self._offset_index = OffsetIndex(files, self._path(OFFSET_INDEX_SUFFIX), base_offset)
+        self._time_index = TimeIndex(files, self._path(TIME_INDEX_SUFFIX), base_offset)
         self._transaction_index = TransactionIndex(
-            files, self._path(".txnindex"), base_offset, exists=False
+            files, self._path(TRANSACTION_INDEX_SUFFIX), base_offset, exists=False
         )
         self._unindexed_bytes = 0
         self._max_timestamp = -1
@@ -62,7 +70,7 @@ class CleanedSegment:
         self._buffer = bytearray()
         self._written_bytes = 0
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        self._fd = files.open(self._path(".log"), flags)
+        self._fd = files.open(self._path(LOG_SUFFIX), flags)
 
     def append(self, batch: bytes | memoryview, header: BatchHeader) -> None:
         """Adds a batch, whose header is handed in to spare reading it again."""
@@ -90,10 +98,9 @@ class CleanedSegment:
         self._offset_index.write_out()
         self._time_index.write_out()
         self._transaction_index.write_out()
-        self._sync(self._offset_index.path)
-        self._sync(self._time_index.path)
-        if self._transaction_index.exists:
-            self._sync(self._transaction_index.path)
+        # All four files, even if one is empty: recovery tells by their names how far a swap came.
+        for suffix in (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX):
+            self._sync(self._path(suffix))
         self._files.sync_directory(self._directory)
 
     def discard(self) -> None:
@@ -122,7 +129,7 @@ class CleanedSegment:
             self._files.close(fd)
 
     def _sync(self, path: Path) -> None:
-        fd = self._files.open(path, os.O_WRONLY | os.O_CLOEXEC)
+        fd = self._files.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC)
         try:
             self._files.fsync(fd)
         finally:
