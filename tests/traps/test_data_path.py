@@ -150,7 +150,8 @@ def test_trap_20_acks_0_gets_no_reply_at_all(wire: WireClient, make_topic: MakeT
     asked = wire.send(ApiVersionsRequest(client_software_name="t", client_software_version="1"), 3)
     answered, _ = wire.receive()
     assert answered == asked
-    assert fetch(wire, topic, 0).high_watermark == 1
+    row = fetch(wire, topic, 0, max_wait_ms=20_000, min_bytes=1)
+    assert row.high_watermark == 1
 
 
 def test_trap_21_a_null_key_on_a_compacted_topic_is_refused(

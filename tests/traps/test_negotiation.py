@@ -167,3 +167,10 @@ def test_trap_10_unknown_tagged_fields_are_skipped(wire: WireClient) -> None:
 def test_trap_10_the_client_software_name_is_checked(wire: WireClient, name: str) -> None:
     request = ApiVersionsRequest(client_software_name=name, client_software_version="1")
     assert wire.call(request, 3).error_code == ErrorCode.INVALID_REQUEST
+
+
+def test_bytes_after_a_request_are_not_minded(wire: WireClient) -> None:
+    body = MetadataRequest(topics=[]).encode(9) + b"\x00\x00\x00"
+    header = struct.pack(">hhih", ApiKey.METADATA, 9, 6, -1) + b"\x00"
+    wire.socket.sendall(struct.pack(">i", len(header + body)) + header + body)
+    assert struct.unpack_from(">i", wire.receive_frame()) == (6,)

@@ -137,7 +137,8 @@ class Dispatcher:
             body: Any = None
             request.body = frame[at:]
         else:
-            body = request_class.decode(frame, request.version, at)
+            # As Kafka, mind no bytes after the request: librdkafka appends some to Metadata v13.
+            body, _ = request_class.decode_prefix(frame, request.version, at)
         try:
             answer = handler.handle(node, request, body)
         except ApiError as error:
