@@ -1,0 +1,33 @@
+import pytest
+
+from tests.cluster.cluster_host import ClusterHost
+from tidelog.protocol.errors import ApiError, ErrorCode
+
+
+def test_blocks_of_a_thousand_follow_each_other() -> None:
+    host = ClusterHost([1, 2])
+    blocks = [
+        host.decide(
+            host.controller.allocate_producer_ids(
+                broker_id, host.image.brokers[broker_id].epoch, host.image
+            )
+        )
+        for broker_id in (1, 2, 1)
+    ]
+    assert [(block.first, block.count) for block in blocks] == [
+        (0, 1000),
+        (1000, 1000),
+        (2000, 1000),
+    ]
+    assert host.image.next_producer_id == 3000
+
+
+@pytest.mark.parametrize(
+    ("broker_id", "code"),
+    [(1, ErrorCode.STALE_BROKER_EPOCH), (9, ErrorCode.BROKER_ID_NOT_REGISTERED)],
+)
+def test_only_a_registered_broker_gets_one(broker_id: int, code: ErrorCode) -> None:
+    host = ClusterHost([1])
+    with pytest.raises(ApiError) as caught:
+        host.controller.allocate_producer_ids(broker_id, 0, host.image)
+    assert caught.value.code is code
