@@ -33,7 +33,7 @@ def wire(broker: Broker) -> Iterator[WireClient]:
 @pytest.fixture
 def make_topic(wire: WireClient) -> MakeTopic:
     def make(partitions: int = 1, **config: str) -> str:
-        name = f"trap-{next(_numbers)}"
+        name = f"made-{next(_numbers)}"
         configs = [
             CreatableTopicConfig(name=key.replace("_", "."), value=value)
             for key, value in config.items()
