@@ -33,6 +33,19 @@ layers: $(READY)
 unit: $(READY)
 	$(BIN)/python -m pytest -m "not slow" --reruns 1 -rR $(ARGS)
 
+# Hundreds of kills and power cuts, long storms, exactly-once under faults.
+chaos: $(READY)
+	$(BIN)/python -m pytest -m slow --timeout 7200 $(ARGS)
+
+# A million malformed frames against a running node.
+fuzz: $(READY)
+	$(BIN)/python -m tests.fuzz.run $(ARGS)
+
+# Tidelog beside Apache Kafka (needs java and mvn); the page and the plot go to docs/benchmarks.
+bench: $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'
+	$(BIN)/python -m benchmarks.compare --docs docs/benchmarks $(ARGS)
+
 docs: $(READY)
 	$(BIN)/python tools/generate_docs.py
 
