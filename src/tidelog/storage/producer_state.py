@@ -57,14 +57,14 @@ class ProducerState:
     def __init__(
         self,
         producer_id: int,
-        epoch: int = NO_EPOCH,
+        producer_epoch: int = NO_EPOCH,
         coordinator_epoch: int = -1,
         last_timestamp_ms: int = -1,
         transaction_first_offset: int = NO_OFFSET,
         batches: list[BatchMetadata] | None = None,
     ) -> None:
         self.producer_id = producer_id
-        self.producer_epoch = epoch
+        self.producer_epoch = producer_epoch
         self.coordinator_epoch = coordinator_epoch
         self.last_timestamp_ms = last_timestamp_ms
         self.transaction_first_offset = transaction_first_offset  # -1: no transaction is open

@@ -1,0 +1,191 @@
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.storage.log_making import NOW_MS, content, make_batch, make_log, read_all
+
+from tidelog.protocol.compression import Compression
+from tidelog.protocol.errors import ApiError, ErrorCode
+from tidelog.protocol.record_batch import TimestampType, read_header, write_crc
+from tidelog.storage.append_result import Origin
+
+HOUR_MS = 3600 * 1000
+
+
+def refused(tmp_path: Path, batches: memoryview, **settings: Any) -> ErrorCode:
+    """The error of an append, after which the log must be as before."""
+    log = make_log(tmp_path / "log", **settings)
+    with pytest.raises(ApiError) as caught:
+        log.append_as_leader(batches, 0, NOW_MS)
+    assert log.log_end_offset == 0
+    assert log.size_bytes == 0
+    log.append_as_leader(make_batch(), 0, NOW_MS)
+    assert len(read_all(log)) == 1
+    return caught.value.code
+
+
+def patched(batch: memoryview, at: int, data: bytes, *, fix_crc: bool = True) -> memoryview:
+    batch[at : at + len(data)] = data
+    if fix_crc:
+        write_crc(batch, 0, len(batch))
+    return batch
+
+
+def test_a_flipped_bit_anywhere_behind_the_crc_is_noticed(tmp_path: Path) -> None:
+    size = len(make_batch())
+    for number, at in enumerate(range(17, size, 7)):
+        batch = make_batch()
+        batch[at] ^= 4
+        code = refused(tmp_path / str(number), batch)
+        assert code is ErrorCode.CORRUPT_MESSAGE
+
+
+@pytest.mark.parametrize("size", [0, 1, 11, 12, 20, 60, 61])
+def test_a_torn_batch_is_corrupt(tmp_path: Path, size: int) -> None:
+    assert refused(tmp_path, make_batch()[:size]) is ErrorCode.CORRUPT_MESSAGE
+
+
+@pytest.mark.parametrize("length", [-1, 0, 48, 2**31 - 1])
+def test_a_lie_about_the_length_is_corrupt(tmp_path: Path, length: int) -> None:
+    batch = patched(make_batch(), 8, struct.pack(">i", length), fix_crc=False)
+    assert refused(tmp_path, batch) is ErrorCode.CORRUPT_MESSAGE
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_old_message_formats_get_their_own_error(tmp_path: Path, magic: int) -> None:
+    batch = patched(make_batch(), 16, bytes([magic]), fix_crc=False)
+    assert refused(tmp_path, batch) is ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
+
+
+def test_a_batch_above_the_limit_is_too_large(tmp_path: Path) -> None:
+    batch = make_batch(value=bytes(1000))
+    code = refused(tmp_path, batch, max_message_bytes=len(batch) - 1)
+    assert code is ErrorCode.MESSAGE_TOO_LARGE
+    log = make_log(tmp_path / "exact", max_message_bytes=len(batch))
+    assert log.append_as_leader(make_batch(value=bytes(1000)), 0, NOW_MS).first_offset == 0
+
+
+def test_batches_above_a_segment_are_refused(tmp_path: Path) -> None:
+    batch = make_batch(value=bytes(1000))
+    code = refused(tmp_path, batch, segment_bytes=len(batch) - 1)
+    assert code is ErrorCode.RECORD_LIST_TOO_LARGE
+
+
+@pytest.mark.parametrize(
+    ("at", "data"),
+    [
+        (57, struct.pack(">i", 3)),  # count
+        (57, struct.pack(">i", 0)),
+        (57, struct.pack(">i", -2)),
+        (23, struct.pack(">i", 5)),  # last offset delta
+        (23, struct.pack(">i", -1)),
+        (21, struct.pack(">h", 0x20)),  # a control batch
+    ],
+)
+def test_batches_that_contradict_themselves_are_invalid(
+    tmp_path: Path, at: int, data: bytes
+) -> None:
+    assert refused(tmp_path, patched(make_batch(2), at, data)) is ErrorCode.INVALID_RECORD
+
+
+def test_a_produced_batch_starts_at_offset_zero(tmp_path: Path) -> None:
+    assert refused(tmp_path, make_batch(base_offset=1)) is ErrorCode.INVALID_RECORD
+
+
+def test_a_producer_needs_a_sequence_and_an_epoch(tmp_path: Path) -> None:
+    without_sequence = make_batch(producer_id=5, epoch=0)
+    assert refused(tmp_path / "a", without_sequence) is ErrorCode.INVALID_RECORD
+    without_epoch = make_batch(producer_id=5, sequence=0)
+    assert refused(tmp_path / "b", without_epoch) is ErrorCode.INVALID_RECORD
+
+
+def test_an_unknown_compression_is_unsupported(tmp_path: Path) -> None:
+    batch = patched(make_batch(), 21, struct.pack(">h", 5))
+    assert refused(tmp_path, batch) is ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+
+
+def test_timestamps_must_be_within_their_bounds(tmp_path: Path) -> None:
+    late = make_batch(timestamps=[NOW_MS, NOW_MS + HOUR_MS + 1])
+    assert refused(tmp_path / "a", late) is ErrorCode.INVALID_TIMESTAMP
+    early = make_batch(timestamp=NOW_MS - 1001)
+    code = refused(tmp_path / "b", early, message_timestamp_before_max_ms=1000)
+    assert code is ErrorCode.INVALID_TIMESTAMP
+    log = make_log(tmp_path / "c", message_timestamp_before_max_ms=1000)
+    log.append_as_leader(make_batch(timestamp=NOW_MS - 1000), 0, NOW_MS)
+    log.append_as_leader(make_batch(timestamp=NOW_MS + HOUR_MS), 0, NOW_MS)
+
+
+def test_a_client_may_not_claim_append_time(tmp_path: Path) -> None:
+    batch = make_batch(timestamp_type=TimestampType.LOG_APPEND_TIME)
+    assert refused(tmp_path, batch) is ErrorCode.INVALID_TIMESTAMP
+
+
+@pytest.mark.parametrize("compression", [Compression.NONE, Compression.LZ4])
+def test_a_compacted_topic_needs_keys(tmp_path: Path, compression: Compression) -> None:
+    batch = make_batch(2, key=None, compression=compression)
+    code = refused(tmp_path, batch, cleanup_policy=frozenset({"compact"}))
+    assert code is ErrorCode.INVALID_RECORD
+
+
+def test_append_time_replaces_the_timestamps(tmp_path: Path) -> None:
+    log = make_log(tmp_path, message_timestamp_type="LogAppendTime")
+    result = log.append_as_leader(make_batch(3, timestamp=17), 0, NOW_MS)
+    assert result.log_append_time_ms == NOW_MS
+    ((header, records),) = content(log.read(0, 1 << 20, 3))
+    assert header.timestamp_type is TimestampType.LOG_APPEND_TIME
+    assert [record.timestamp for record in records] == [NOW_MS] * 3
+    found = log.offset_for_timestamp(NOW_MS)
+    assert found is not None
+    assert found.offset == 0
+
+
+def test_create_time_is_not_answered(tmp_path: Path) -> None:
+    result = make_log(tmp_path).append_as_leader(make_batch(), 0, NOW_MS)
+    assert result.log_append_time_ms == -1
+
+
+@pytest.mark.parametrize("setting", ["gzip", "snappy", "lz4", "zstd", "uncompressed"])
+@pytest.mark.parametrize("sent", [Compression.NONE, Compression.GZIP])
+def test_a_topics_own_compression_is_applied(
+    tmp_path: Path, setting: str, sent: Compression
+) -> None:
+    log = make_log(tmp_path, compression_type=setting)
+    codec = Compression.NONE if setting == "uncompressed" else Compression[setting.upper()]
+    batch = make_batch(5, value=b"abc" * 50, compression=sent, producer_id=3, epoch=1, sequence=0)
+    log.append_as_leader(batch, 4, NOW_MS)
+    ((header, records),) = content(log.read(0, 1 << 20, 5))
+    assert header.compression is codec
+    assert (header.producer_id, header.producer_epoch, header.base_sequence) == (3, 1, 0)
+    assert header.partition_leader_epoch == 4
+    assert [(r.offset, r.timestamp, r.key, r.value) for r in records] == [
+        (i, NOW_MS, b"k", b"abc" * 50) for i in range(5)
+    ]
+
+
+def test_the_bytes_of_the_producer_are_kept_but_for_offset_and_epoch(tmp_path: Path) -> None:
+    log = make_log(tmp_path)
+    log.append_as_leader(make_batch(2), 6, NOW_MS)
+    sent = make_batch(3, compression=Compression.ZSTD, value=bytes(100))
+    original = bytes(sent)
+    log.append_as_leader(sent, 6, NOW_MS)
+    found = log.read(2, 1 << 20, 5).file_slice
+    assert found is not None
+    with open(found.fd, "rb", closefd=False) as file:
+        file.seek(found.position)
+        stored = file.read(found.size_bytes)
+    assert stored[:8] == (2).to_bytes(8, "big")
+    assert stored[8:12] == original[8:12]
+    assert stored[12:16] == (6).to_bytes(4, "big")
+    assert stored[16:] == original[16:]
+
+
+def test_coordinators_may_write_control_batches_and_raft_any_size(tmp_path: Path) -> None:
+    log = make_log(tmp_path, max_message_bytes=100)
+    control = patched(make_batch(), 21, struct.pack(">h", 0x20))
+    assert read_header(control, 0).is_control
+    log.append_as_leader(control, 0, NOW_MS, origin=Origin.COORDINATOR)
+    log.append_as_leader(make_batch(value=bytes(500)), 0, NOW_MS, origin=Origin.RAFT)
+    assert log.log_end_offset == 2
