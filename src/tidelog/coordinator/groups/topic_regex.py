@@ -78,8 +78,9 @@ _Node = _Characters | _Sequence | _Choice | _Repeat | _Anchor
 
 
 class _Parser:
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, alphabet: frozenset[str]) -> None:
         self._text = text
+        self._alphabet = alphabet
         self._at = 0
         self._depth = 0
 
@@ -175,7 +176,7 @@ class _Parser:
         if char == "[":
             return _Characters(_fold(self._char_class(), ignore_case))
         if char == ".":
-            return _Characters(ALPHABET)
+            return _Characters(self._alphabet)
         if char in "^$":
             return _Anchor(char == "$")
         if char in "*+?":
@@ -224,7 +225,7 @@ class _Parser:
     def _escaped_set(self, char: str) -> frozenset[str]:
         if char.lower() in _CLASSES:
             chars = _CLASSES[char.lower()]
-            return ALPHABET - chars if char.isupper() else chars
+            return self._alphabet - chars if char.isupper() else chars
         if char == "x":
             digits = self._take() + self._take()
             if digits[0] == "{":
@@ -255,7 +256,7 @@ class _Parser:
                 if name.removeprefix("^") not in _POSIX_CLASSES:
                     self._fail("unknown character class")
                 named = _POSIX_CLASSES[name.removeprefix("^")]
-                chars |= ALPHABET - named if name.startswith("^") else named
+                chars |= self._alphabet - named if name.startswith("^") else named
                 self._at = end + 2
                 continue
             low = self._class_item()
@@ -266,11 +267,11 @@ class _Parser:
                 (start,), stop = low, max(high, default="")
                 if len(high) != 1 or stop < start:
                     self._fail("invalid range of characters")
-                chars.update(each for each in ALPHABET if start <= each <= stop)
+                chars.update(each for each in self._alphabet if start <= each <= stop)
             else:
                 chars |= low
         self._at += 1
-        return ALPHABET - chars if negated else frozenset(chars)
+        return self._alphabet - chars if negated else frozenset(chars)
 
     def _class_item(self) -> frozenset[str]:
         char = self._take()
@@ -295,14 +296,15 @@ class _State:
 class TopicRegex:
     """A compiled expression. Raises InvalidTopicRegex.
 
+    `alphabet` has all letters of the names it will see, for names that are not topics'.
     Cost: one dictionary look-up per character once the state sets are known.
     """
 
-    def __init__(self, expression: str) -> None:
+    def __init__(self, expression: str, alphabet: frozenset[str] = ALPHABET) -> None:
         self.expression = expression
         self._states: list[_State] = [_State()]
         self._final = 0
-        start = self._build(_Parser(expression).parse(), self._final)
+        start = self._build(_Parser(expression, alphabet).parse(), self._final)
         self._start = self._closure([start], at_beginning=True, at_end=False)
         self._empty_matches = self._final in self._closure([start], True, True)
         self._moves: dict[frozenset[int], dict[str, frozenset[int]]] = {}
