@@ -59,6 +59,8 @@ from tidelog.storage.files import CorruptFileError, Files, OsFiles
 from tidelog.storage.log import Log
 from tidelog.storage.log_config import LONG_MAX, LogConfig
 from tidelog.storage.log_loading import open_log
+from tidelog.storage.partition_metadata import FILE_NAME as PARTITION_METADATA
+from tidelog.storage.partition_metadata import write_topic_id
 
 logger = logging.getLogger(__name__)
 
@@ -143,7 +145,11 @@ class MetadataLog:
         `directory` lies in. Raises MetadataLogError, and OSError.
         """
         files = files or OsFiles()
-        files.mkdir(directory)
+        if not files.exists(directory):
+            files.mkdir(directory)
+            files.sync_directory(directory.parent)
+        if not files.exists(directory / PARTITION_METADATA):
+            write_topic_id(files, directory, METADATA_TOPIC_ID, durable=True)
         snapshot_id, snapshot, damaged = _newest_snapshot(files, directory)
         log = open_log(
             directory,
