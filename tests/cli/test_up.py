@@ -1,0 +1,47 @@
+"""`tidelog up`: settings from file, environment and flags; a clean end."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from tidelog.client import connect
+from tidelog.testing.broker import free_port
+
+
+def test_up_takes_settings_from_everywhere_and_ends_cleanly(tmp_path: Path) -> None:
+    port = free_port()
+    config = tmp_path / "node.toml"
+    config.write_text('"num.partitions" = 3\n[log]\n"retention.ms" = 5000\n')
+    output = tmp_path / "output.txt"
+    with output.open("wb") as out:
+        process = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "tidelog", "up", "--config", str(config)),
+                *("--data", str(tmp_path / "data"), "--listen", f"127.0.0.1:{port}"),
+                *("--set", "durability=page-cache"),
+            ],
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+            env={**os.environ, "TIDELOG_BROKER_RACK": "attic"},
+        )
+    try:
+        deadline = time.monotonic() + 30
+        while f"127.0.0.1:{port}" not in output.read_text():
+            assert time.monotonic() < deadline, output.read_text()
+            assert process.poll() is None, output.read_text()
+            time.sleep(0.01)
+        with connect(f"127.0.0.1:{port}") as client:
+            client.create_topic("defaults")
+            layout = client.layout_of("defaults")
+            assert layout.leader_racks == ("attic",) * 3
+            client.publish("defaults", value=b"x")
+            client.flush()
+    finally:
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+    assert "Tidelog is ready" in output.read_text()
+    assert "node_stopped" in output.read_text()
