@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.storage.log_making import NOW_MS, content, make_batch, make_log, read_all
 
+from tests.storage.log_making import NOW_MS, content, make_batch, make_log, read_all
 from tidelog.protocol.compression import Compression
 from tidelog.protocol.errors import ApiError, ErrorCode
 from tidelog.protocol.record_batch import TimestampType, read_header, write_crc

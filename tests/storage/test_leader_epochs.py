@@ -6,10 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.storage.log_making import FILES
 from tidelog.storage.files import CorruptFileError
 from tidelog.storage.leader_epochs import FILE_NAME, EpochEntry, LeaderEpochCache
-
-from tests.storage.log_making import FILES
 
 
 def make_cache(directory: Path, *entries: tuple[int, int]) -> LeaderEpochCache:

@@ -7,10 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.storage.log_making import FILES
 from tidelog.storage.index_file import SPILL_BYTES
 from tidelog.storage.offset_index import OffsetIndex
-
-from tests.storage.log_making import FILES
 
 Entries = list[tuple[int, int]]
 

@@ -4,10 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.storage.log_making import FILES
 from tidelog.storage.files import CorruptFileError
 from tidelog.storage.partition_metadata import FILE_NAME, read_topic_id, write_topic_id
-
-from tests.storage.log_making import FILES
 
 TOPIC_ID = bytes(range(16))
 

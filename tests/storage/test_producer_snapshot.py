@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 from crc32c import crc32c
-from tests.storage.log_making import FILES
 
+from tests.storage.log_making import FILES
 from tidelog.storage.files import CorruptFileError
 from tidelog.storage.producer_snapshot import (
     decode_snapshot,

@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidelog.storage.time_index import TimeIndex
-
 from tests.storage.log_making import FILES
+from tidelog.storage.time_index import TimeIndex
 
 
 @given(

@@ -4,10 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.storage.log_making import FILES
 from tidelog.storage.files import CorruptFileError
 from tidelog.storage.transaction_index import AbortedTransaction, TransactionIndex
-
-from tests.storage.log_making import FILES
 
 FIRST = AbortedTransaction(5, 100, 110, 90)
 SECOND = AbortedTransaction(6, 90, 120, 121)

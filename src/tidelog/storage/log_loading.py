@@ -62,6 +62,7 @@ def open_log(
     recovery_point: int = 0,
     log_start_offset: int = 0,
     clean: bool = False,
+    contiguous: bool = False,
     sink: CommitSink | None = None,
     now_ms: int = 0,
     rng: random.Random | None = None,
@@ -70,9 +71,10 @@ def open_log(
     """Opens the log in `directory`, which is made when it is not there.
 
     `clean` says that the log was closed in order: then only its tail is looked at. Otherwise
-    everything from `recovery_point` on is validated. `topic_id` is written to partition.metadata
-    when that has none. Raises OSError, and CorruptFileError when the directory belongs to another
-    topic.
+    everything from `recovery_point` on is validated; `contiguous` says that no offsets are missing
+    there, so that a segment which does not end where the next one begins is the last. `topic_id`
+    is written to partition.metadata when that has none. Raises OSError, and CorruptFileError when
+    the directory belongs to another topic.
     """
     loader = _Loader(files, directory, config, now_ms, report or LoadReport())
     files.mkdir(directory)
@@ -84,7 +86,7 @@ def open_log(
     if clean:
         log_end_offset = recovery_point = loader.load_clean(segments)
     else:
-        log_end_offset = loader.recover(segments, recovery_point, leader_epochs)
+        log_end_offset = loader.recover(segments, recovery_point, leader_epochs, contiguous)
         recovery_point = min(recovery_point, log_end_offset)
     if log_end_offset < log_start_offset:
         # The records below the log start are gone with those that were to follow them.
@@ -205,7 +207,11 @@ class _Loader:
         return segment.load_tail()
 
     def recover(
-        self, segments: list[Segment], recovery_point: int, leader_epochs: LeaderEpochCache
+        self,
+        segments: list[Segment],
+        recovery_point: int,
+        leader_epochs: LeaderEpochCache,
+        contiguous: bool,
     ) -> int:
         """Validates from the recovery point on; returns the log end.
 
@@ -230,7 +236,8 @@ class _Loader:
                 self._report.recovered_bytes += len(batch)
                 if header.partition_leader_epoch > leader_epochs.latest_epoch:
                     leader_epochs.assign(header.partition_leader_epoch, header.base_offset)
-            if segment.size_bytes < file_bytes:
+            torn = contiguous and not is_last and end_offset != segments[slot].base_offset
+            if torn or segment.size_bytes < file_bytes:
                 self._report.cut_bytes += file_bytes - segment.size_bytes
                 self._report.repairs.append(
                     f"cut {segment.path.name} to {segment.size_bytes} bytes"
