@@ -83,6 +83,8 @@ def test_all_metrics_stand_for_every_prefix() -> None:
     [
         ("client_id=app-.*", True),
         ("client_id=app", False),
+        ("client_id=(a+|p+)+(-+)+[0-9]", True),
+        ("client_id=(?=app).*", False),
         ("client_software_name=librdkafka,client_source_address=127.*", True),
         ("client_software_name=librdkafka,client_source_port=1", False),
     ],
