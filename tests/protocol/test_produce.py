@@ -107,6 +107,13 @@ def test_requests_cut_short_or_too_long_are_refused() -> None:
                 decode_produce_request(memoryview(damaged), version)
 
 
+@pytest.mark.parametrize("count", [-1, -2, -(2**31)])
+def test_a_negative_number_of_topics_is_refused(count: int) -> None:
+    body = struct.pack(">hhii", -1, 1, 100, count)
+    with pytest.raises(ProtocolError):
+        decode_produce_request(memoryview(body), 4)
+
+
 def test_unknown_tags_in_a_request_are_skipped() -> None:
     body = _one_partition(9, records=b"batch")
     assert body.endswith(b"\x00\x00\x00")

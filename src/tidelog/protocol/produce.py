@@ -157,7 +157,7 @@ def _decode_flexible(body: memoryview, version: int, at: int) -> tuple[ProduceDa
 
 def _count(compact: int, body: memoryview, at: int) -> int:
     """The number of elements of a compact array that must not be null."""
-    if not compact:
+    if compact <= 0:
         raise ProtocolError("an array is null")
     if compact - 1 > len(body) - at:
         raise ProtocolError(f"{compact - 1} elements in {len(body) - at} bytes")
