@@ -385,7 +385,7 @@ class Connection:
     def respond(self, request: Request, response: bytes) -> None:
         """Answer with one frame, behind the answers of earlier requests."""
         if self._pending:
-            self._append_ready(request, [response])
+            self._append_ready(request, response)
             return
         self._outgoing.append(response)
         self._outgoing_bytes += len(response)
@@ -399,51 +399,68 @@ class Connection:
             self._append_ready(request, response.parts)
         else:
             self._put_out(response.parts)
+            self._mark_dirty()
 
     def wait_for(self, deferred: Deferred) -> None:
         """A handler promised an answer for later (or has given it already)."""
-        request = deferred.request
+        size_bytes = deferred.request.size_bytes
         self._pending.append(deferred)
-        self._pending_bytes += request.size_bytes
-        self._shared.acquire(request.size_bytes)
+        self._pending_bytes += size_bytes
+        self._shared.acquire(size_bytes)
         if deferred.is_exclusive:
             self._exclusive = True
         if deferred.ready:
-            self._drain()
+            self._mark_dirty()
 
-    def answer_deferred(self, deferred: Deferred, parts: list[Part]) -> None:
-        """The answer of a promise, as parts of its frame; none at all for acks=0."""
+    def answer_deferred(self, deferred: Deferred, parts: bytes | list[Part] | None) -> None:
+        """The answer of a promise: a frame or its parts; None for no answer at all.
+
+        It is put out at the end of the turn, with those of the requests behind it.
+        """
         assert not deferred.ready, "a request is answered once"
         deferred.ready = True
         deferred.parts = parts
-        pending = self._pending
-        if pending and pending[0] is deferred:
-            self._drain()
+        if not self._is_dirty:
+            self._is_dirty = True
+            self._shared.dirty.append(self)
 
-    def _append_ready(self, request: Request, parts: list[Part]) -> None:
+    def _mark_dirty(self) -> None:
+        if not self._is_dirty:
+            self._is_dirty = True
+            self._shared.dirty.append(self)
+
+    def _append_ready(self, request: Request, parts: bytes | list[Part]) -> None:
         deferred = Deferred(request, is_exclusive=False)
         deferred.ready = True
         deferred.parts = parts
         self.wait_for(deferred)
 
-    def _drain(self) -> None:
+    def _put_out_pending(self) -> None:
+        """Put out the answers that are there, up to the first that is not."""
         pending = self._pending
+        outgoing = self._outgoing
         released_bytes = 0
         released_count = 0
         while pending and pending[0].ready:
             deferred = pending.popleft()
             released_count += 1
             released_bytes += deferred.request.size_bytes
-            self._put_out(deferred.parts)
-        if released_count:
-            self._pending_bytes -= released_bytes
-            if not pending:
-                self._exclusive = False
-            self._shared.release(released_count, released_bytes)
-            if self._backlog is not None:
-                self.resume()
-            elif self._ends_after_backlog:
-                self._shared.reactor.call_soon(self._end_when_answered)
+            parts = deferred.parts
+            if type(parts) is bytes:
+                outgoing.append(parts)
+                self._outgoing_bytes += len(parts)
+            elif parts is not None:
+                self._put_out(parts)  # type: ignore[arg-type]
+        if not released_count:
+            return
+        self._pending_bytes -= released_bytes
+        if not pending:
+            self._exclusive = False
+        self._shared.release(released_count, released_bytes)
+        if self._backlog is not None:
+            self.resume()
+        elif self._ends_after_backlog:
+            self._shared.reactor.call_soon(self._end_when_answered)
 
     def _put_out(self, parts: list[Part]) -> None:
         for part in parts:
@@ -453,9 +470,6 @@ class Connection:
             else:
                 self._outgoing_bytes += len(part)  # type: ignore[arg-type]
             self._outgoing.append(part)
-        if not self._is_dirty:
-            self._is_dirty = True
-            self._shared.dirty.append(self)
 
     # Sending
 
@@ -464,6 +478,8 @@ class Connection:
         self._is_dirty = False
         if self.closed:
             return
+        if self._pending:
+            self._put_out_pending()
         outgoing = self._outgoing
         sent_bytes = 0
         try:

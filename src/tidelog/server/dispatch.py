@@ -79,66 +79,54 @@ class Dispatcher:
         self._node = node
         self._handlers = handlers
         self._metrics = node.metrics
+        self._requests = node.metrics.requests
+        self._reactor = node.reactor
         self.log = node.log
 
     def dispatch(self, connection: Connection, frame: memoryview) -> None:
         """Process one frame. Whatever goes wrong ends this connection at most."""
         try:
-            request, handler, at = self._open(connection, frame)
-            if handler is not None:
-                self._serve(handler, request, frame, at)
+            api_key, version, correlation_id, client_id_size = _HEADER.unpack_from(frame)
+            at = 10
+            if client_id_size >= 0:
+                at += client_id_size
+                # Nearly always the same as in the connection's request before.
+                if frame[10:at] != connection.client_id_bytes or connection.client_id is None:
+                    _take_client_id(connection, frame, at)
+            else:
+                connection.client_id = None
+            request = Request(
+                api_key,
+                version,
+                correlation_id,
+                connection.client_id,
+                frame,
+                connection,
+                self._reactor.now_ms,
+                len(frame),
+            )
+            handler = self._handlers.get(api_key)
+            if handler is None or not handler.served_from <= version <= handler.max_version:
+                self._refuse(request, handler)
+                return
+            self._requests[api_key] += 1
+            if version >= handler.flexible_from:
+                at = at + 1 if not frame[at] else _skip_tags(frame, at)
+            self._serve(handler, request, at)
         except (ProtocolError, StructError, UnicodeDecodeError, IndexError) as error:
             self._metrics.malformed_frames += 1
             self.log.warning("request_malformed", peer=connection.peer, error=error)
             connection.close("malformed request")
 
-    def _open(
-        self, connection: Connection, frame: memoryview
-    ) -> tuple[Request, Handler | None, int]:
-        """The request's header; no handler when it has been answered or refused already."""
-        api_key, version, correlation_id, client_id_size = _HEADER.unpack_from(frame)
-        at = 10
-        if client_id_size >= 0:
-            at = 10 + client_id_size
-            raw = bytes(frame[10:at])
-            # Nearly always the same as in the connection's request before.
-            if raw != connection.client_id_bytes or connection.client_id is None:
-                if len(raw) < client_id_size:
-                    raise ProtocolError("the client id is longer than the request")
-                connection.client_id = str(raw, "utf-8")
-                connection.client_id_bytes = raw
-        else:
-            connection.client_id = None
-        request = Request(
-            api_key,
-            version,
-            correlation_id,
-            connection.client_id,
-            _NO_BODY,
-            connection,
-            self._node.now_ms(),
-            len(frame),
-        )
-        handler = self._handlers.get(api_key)
-        if handler is None or not handler.served_from <= version <= handler.max_version:
-            self._refuse(request, handler)
-            return request, None, 0
-        self._metrics.requests[api_key] += 1
-        if version >= handler.flexible_from:
-            at = at + 1 if not frame[at] else _skip_tags(frame, at)
-        return request, handler, at
-
-    def _serve(self, handler: Handler, request: Request, frame: memoryview, at: int) -> None:
+    def _serve(self, handler: Handler, request: Request, at: int) -> None:
         node = self._node
         connection = request.connection
         started_ns = perf_counter_ns() if node.has_quotas else 0
-        request_class = handler.request_class
-        if request_class is None:
-            body: Any = None
-            request.body = frame[at:]
+        body: Any = None
+        if handler.request_class is None:
+            request.body = request.body[at:]
         else:
-            # As Kafka, mind no bytes after the request: librdkafka appends some to Metadata v13.
-            body, _ = request_class.decode_prefix(frame, request.version, at)
+            body = handler.request_class.decode(request.body, request.version, at)
         try:
             answer = handler.handle(node, request, body)
         except ApiError as error:
@@ -211,6 +199,14 @@ class Dispatcher:
             client_id=request.client_id,
         )
         connection.close("unsupported API or version")
+
+
+def _take_client_id(connection: Connection, frame: memoryview, end: int) -> None:
+    raw = bytes(frame[10:end])
+    if len(raw) < end - 10:
+        raise ProtocolError("the client id is longer than the request")
+    connection.client_id = str(raw, "utf-8")
+    connection.client_id_bytes = raw
 
 
 def _skip_tags(view: memoryview, at: int) -> int:

@@ -17,7 +17,7 @@ import select
 from collections import deque
 from collections.abc import Callable
 from heapq import heapify, heappop, heappush
-from time import monotonic
+from time import monotonic, time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -71,6 +71,8 @@ class Reactor:
         self.turns = 0
         self.now = monotonic()
         """Monotonic seconds at the start of this turn."""
+        self.now_ms = int(time() * 1000)
+        """Wall-clock milliseconds at the start of this turn."""
         self.register(self._wake_fd, self._drain_wake, READABLE)
 
     def register(self, fd: int, callback: Callable[[int], None], events: int) -> None:
@@ -134,6 +136,7 @@ class Reactor:
         events = self._epoll.poll(self._wait_s(longest_wait_s), _EVENTS_PER_TURN_MAX)
         self.turns += 1
         self.now = monotonic()
+        self.now_ms = int(time() * 1000)
         callbacks = self._callbacks
         for fd, ready in events:
             # An earlier callback of this turn may have closed the one that is next.

@@ -88,7 +88,7 @@ class Deferred:
     def __init__(self, request: Request, is_exclusive: bool) -> None:
         self.request = request
         self.is_exclusive = is_exclusive
-        self.parts: list[Part] = []
+        self.parts: bytes | list[Part] | None = None
         self.ready = False
         self.closed = False
         self.on_close: Callable[[], None] | None = None
@@ -98,17 +98,15 @@ class Deferred:
         if self.closed:
             return
         request = self.request
-        parts: list[Part]
-        if response is None:
-            parts = []
-        elif isinstance(response, bytes):
-            parts = [response]
+        parts: bytes | list[Part] | None
+        if response is None or isinstance(response, bytes):
+            parts = response
         elif isinstance(response, RawResponse):
             parts = response.parts
         else:
-            parts = [
-                encode_response(request.api_key, request.version, request.correlation_id, response)
-            ]
+            parts = encode_response(
+                request.api_key, request.version, request.correlation_id, response
+            )
         request.connection.answer_deferred(self, parts)
 
     def give_up(self) -> None:

@@ -6,6 +6,7 @@ other way to say so), 1 when the leader's log has them durable, -1 when all in-s
 
 from __future__ import annotations
 
+from functools import partial
 from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -102,20 +103,21 @@ def _append_one(
     reached = partition.high_watermark if acks == -1 else partition.log.durable_offset
     if result.next_offset <= reached:
         return response
-    deferred = request.defer(is_exclusive=False)
-
-    def done(errors: dict[int, ErrorCode]) -> None:
-        if errors:
-            row = ProducedPartition(index, errors[0])
-            deferred.answer(_encode(request, [_Row(topic, row)], 0))
-        else:
-            deferred.answer(response)
-
-    node.delayed.watch_produce(
-        DelayedProduce(acks, node.reactor.now + data.timeout_ms / 1000, done),
-        [(0, partition, result.next_offset)],
+    delayed = DelayedProduce(
+        request,
+        acks,
+        node.reactor.now + data.timeout_ms / 1000,
+        response,
+        partial(_encode_failed, request, topic, index),
     )
-    return deferred
+    node.delayed.watch_produce(delayed, [(0, partition, result.next_offset)])
+    return delayed
+
+
+def _encode_failed(
+    request: Request, topic: TopicKey, index: int, errors: dict[int, ErrorCode]
+) -> bytes:
+    return _encode(request, [_Row(topic, ProducedPartition(index, errors[0]))], 0)
 
 
 class _Row(NamedTuple):
@@ -129,11 +131,11 @@ def _append_all(
     data: ProduceData,
     refused: dict[int, ApiError],
     transaction_version: int = 1,
-    deferred: Deferred | None = None,
+    promised: Deferred | None = None,
 ) -> bytes | Deferred | None:
     """Append all partitions but the `refused` ones (by place), then answer or wait.
 
-    Answers through `deferred` when the request waited for something before.
+    Answers through `promised` when the request waited for something before.
     """
     rows: list[_Row] = []
     appended: list[tuple[int, Partition, int]] = []
@@ -174,26 +176,27 @@ def _append_all(
     metrics.produce_batches_bytes += size_bytes
     throttle_ms = _throttle(node, request, size_bytes)
     if not acks:
-        _end_without_answer(request, rows, deferred)
+        _end_without_answer(request, rows, promised)
         return None
+    response = _encode(request, rows, throttle_ms)
     if not appended:
-        response = _encode(request, rows, throttle_ms)
-        if deferred is None:
+        if promised is None:
             return response
-        deferred.answer(response)
+        promised.answer(response)
         return None
-    promised = deferred or request.defer(is_exclusive=False)
 
-    def done(errors: dict[int, ErrorCode]) -> None:
+    def failed(errors: dict[int, ErrorCode]) -> bytes:
         for place, code in errors.items():
             topic, row = rows[place]
             rows[place] = _Row(topic, ProducedPartition(row.partition, code))
-        promised.answer(_encode(request, rows, throttle_ms))
+        return _encode(request, rows, throttle_ms)
 
-    node.delayed.watch_produce(
-        DelayedProduce(acks, node.reactor.now + data.timeout_ms / 1000, done), appended
-    )
-    return promised
+    deadline = node.reactor.now + data.timeout_ms / 1000
+    delayed = DelayedProduce(request, acks, deadline, response, failed)
+    if promised is not None:
+        delayed.answers = promised
+    node.delayed.watch_produce(delayed, appended)
+    return delayed
 
 
 def _append_transactional(
