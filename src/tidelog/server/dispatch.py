@@ -126,7 +126,8 @@ class Dispatcher:
         if handler.request_class is None:
             request.body = request.body[at:]
         else:
-            body = handler.request_class.decode(request.body, request.version, at)
+            # As Kafka, mind no bytes after the request: librdkafka appends some to Metadata v13.
+            body, _ = handler.request_class.decode_prefix(request.body, request.version, at)
         try:
             answer = handler.handle(node, request, body)
         except ApiError as error:
