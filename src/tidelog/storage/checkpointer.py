@@ -15,10 +15,10 @@ from collections.abc import Callable
 from functools import partial
 
 from tidelog.protocol.topic_partition import TopicPartition
-from tidelog.storage.files import Files
+from tidelog.storage.files import Files, OpenFile
 from tidelog.storage.flush import Flush
 from tidelog.storage.journal import Journal, Post
-from tidelog.storage.journal_writer import NO_SPACE
+from tidelog.storage.journal_writer import NO_SPACE, segments_from
 from tidelog.storage.log import Log
 from tidelog.storage.log_directory import LogDirectory
 from tidelog.storage.offset_checkpoint import (
@@ -32,6 +32,7 @@ from tidelog.storage.worker import Worker
 logger = logging.getLogger(__name__)
 
 HighWatermarkOf = Callable[[Log], int]
+Truncated = dict[Log, dict[str, OpenFile]]
 
 
 class LogFlush:
@@ -94,42 +95,53 @@ class Checkpointer:
         """Starts a checkpoint unless one is running. On a full disk it does nothing."""
         if self.running:
             return
+        due = [log for log in self._directory.logs.values() if self._is_due(log)]
+        truncated = self._journal.take_truncated()
         try:
-            flushes = [self._prepare(log) for log in self._directory.logs.values() if is_due(log)]
+            flushes = [self._prepare(log) for log in due]
         except OSError as error:
-            self._prepare_failed(error)
+            self._journal.checkpoint_failed(due, truncated)
+            self._failed(error)
             return
         offsets = OffsetCheckpoints(self._directory.logs, self._high_watermark_of)
         for part in flushes:
             offsets.recovery_points[part.log.topic_partition] = part.flush.offset
         self.running = True
         self._journal.fence(
-            lambda lsn: self._maintenance.submit(partial(self._run, lsn, flushes, offsets))
+            lambda lsn: self._maintenance.submit(
+                partial(self._run, lsn, flushes, truncated, offsets)
+            )
+        )
+
+    def _is_due(self, log: Log) -> bool:
+        """What the journal holds must be synced before the journal forgets it. Otherwise logs in
+        the page cache leave their active segment to the kernel, as Kafka does."""
+        journaled = self._journal.take_journaled(log) or log.config.durability == "fsync"
+        return log.recovery_point < (
+            log.log_end_offset if journaled else log.segments[-1].base_offset
         )
 
     def _prepare(self, log: Log) -> LogFlush:
-        first_unsynced = next(
-            index
-            for index in range(len(log.segments) - 1, -1, -1)
-            if index == 0 or log.segments[index].base_offset <= log.recovery_point
-        )
-        closed = [str(segment.path) for segment in log.segments[first_unsynced:-1]]
-        flush = log.prepare_flush()
-        return LogFlush(log, flush, closed, self._journal.checkpointing(log, flush.offset))
+        closed = [str(segment.path) for segment in segments_from(log, log.recovery_point)[:-1]]
+        return LogFlush(log, log.prepare_flush(), closed, self._journal.generation(log))
 
-    def _prepare_failed(self, error: OSError) -> None:
+    def _failed(self, error: OSError) -> None:
         if error.errno in NO_SPACE:
             logger.warning("%s: no checkpoint, the disk is full: %s", self._directory.path, error)
         else:
             self._on_failure(error)
 
-    def _run(self, lsn: int, flushes: list[LogFlush], offsets: OffsetCheckpoints) -> None:
+    def _run(
+        self, lsn: int, flushes: list[LogFlush], truncated: Truncated, offsets: OffsetCheckpoints
+    ) -> None:
         if lsn < 0:
             return
         error: OSError | None = None
         try:
             for part in flushes:
                 part.flush.run()
+            for log, cut_files in truncated.items():
+                self._sync_truncated(log, cut_files)
             self._files.sync_directory(self._directory.path)
         except OSError as failure:
             self._post(partial(self._on_failure, failure))
@@ -139,19 +151,22 @@ class Checkpointer:
             self._journal.settle_checkpoint(lsn)
         except OSError as failure:
             error = failure
-        self._post(partial(self._finish, flushes, error))
+        self._post(partial(self._finish, flushes, truncated, error))
 
-    def _finish(self, flushes: list[LogFlush], error: OSError | None) -> None:
+    def _sync_truncated(self, log: Log, cut_files: dict[str, OpenFile]) -> None:
+        """What a truncation removed must stay away when the journal forgets about it."""
+        for file in cut_files.values():
+            self._files.fdatasync(file.fd)
+        try:
+            self._files.sync_directory(log.directory)
+        except FileNotFoundError:
+            pass  # deleted since
+
+    def _finish(self, flushes: list[LogFlush], truncated: Truncated, error: OSError | None) -> None:
         self.running = False
+        if error is not None:
+            self._journal.checkpoint_failed([part.log for part in flushes], truncated)
+            self._failed(error)
         for part in flushes:
             part.log.finish_flush(part.flush)
             self._journal.synced(part.log, part.closed_paths, part.generation)
-        if error is not None:
-            self._prepare_failed(error)
-
-
-def is_due(log: Log) -> bool:
-    """Logs in the page cache leave their active segment to the kernel, as Kafka does."""
-    if log.config.durability == "fsync":
-        return log.recovery_point < log.log_end_offset
-    return log.recovery_point < log.segments[-1].base_offset

@@ -8,7 +8,7 @@ What has become durable comes back in one call per sync through `post`.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -28,6 +28,7 @@ from tidelog.storage.journal_writer import (
     Mark,
     Sync,
     Synced,
+    segments_from,
 )
 from tidelog.storage.store_options import StoreOptions
 from tidelog.storage.worker import Worker
@@ -65,6 +66,7 @@ class Journal:
         self._on_failure = on_failure
         self._on_progress = on_progress
         self._states: dict[Log, JournaledLog] = {}
+        self._truncated: dict[Log, dict[str, OpenFile]] = {}
         self._pending: list[Item] = []
         self.waiting_bytes = 0
         self.bytes_since_checkpoint = 0
@@ -117,14 +119,17 @@ class Journal:
         if state is not None:
             self._writer.sync_identity(state)
 
-    def detach(self, log: Log, *, deleted: bool = False) -> None:
-        """Lets a log go; with `deleted` its frames never come back."""
+    def has_changed(self, log: Log) -> bool:
+        """Whether anything happened to the log since it was attached."""
+        return self._states[log].has_changed
+
+    def delete(self, log: Log, done: Callable[[OSError | None], None]) -> None:
+        """Lets a log go; `done` hears (on the writer thread) when its frames cannot come back."""
         state = self._states.pop(log)
         state.generation += 1
         state.removed = True
         log.sink = None
-        if deleted:
-            self._pending.append(Mark(FrameKind.DELETION, state, -1))
+        self._pending.append(Mark(FrameKind.DELETION, state, -1, done))
 
     # The commit sink
 
@@ -134,9 +139,11 @@ class Journal:
         size_bytes = len(batches)
         self.waiting_bytes += size_bytes
         self.bytes_since_checkpoint += size_bytes
+        state = self._states[log]
+        state.journaled = True
         self._pending.append(
             Append(
-                self._states[log],
+                state,
                 log.segments[-1].open(),
                 batches,
                 base_offset,
@@ -146,17 +153,16 @@ class Journal:
         )
 
     def truncated(self, log: Log, offset: int) -> None:
+        """Blocks until the mark is on disk: the segments change next, and recovery takes a log that
+        ends below its recovery point, or below where the journal goes on, for damaged."""
         state = self._states[log]
         state.generation += 1
+        cut_file = segments_from(log, offset)[0].open()
+        self._truncated.setdefault(log, {})[cut_file.path] = cut_file
         within = log.log_start_offset < offset <= log.log_end_offset
         kind = FrameKind.TRUNCATION if within else FrameKind.RESTART
-        if within and offset >= state.checkpointed_offset:
-            self._pending.append(Mark(kind, state, offset))
-            return
-        # Recovery takes a log that ends below its recovery point for damaged, unless it knows.
-        state.checkpointed_offset = min(state.checkpointed_offset, offset)
         outcome: SimpleQueue[OSError | None] = SimpleQueue()
-        self._pending.append(Mark(kind, state, offset, outcome.put))
+        self._pending.append(Mark(kind, state, offset, outcome.put, cut_file))
         self.commit()
         if (error := outcome.get()) is not None:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self._directory}: {error}")
@@ -186,14 +192,30 @@ class Journal:
         self._pending.append(Fence(passed))
         self.commit()
 
-    def checkpointing(self, log: Log, offset: int) -> int:
-        """A checkpoint is about to write `offset` as the log's recovery point.
+    def take_truncated(self) -> dict[Log, dict[str, OpenFile]]:
+        """The logs that were truncated since the last call, with the files that got shorter."""
+        truncated, self._truncated = self._truncated, {}
+        return truncated
 
-        Returns the log's generation, which changes with every truncation.
-        """
+    def take_journaled(self, log: Log) -> bool:
+        """Whether frames of the log were written since the last call."""
         state = self._states[log]
-        state.checkpointed_offset = max(state.checkpointed_offset, offset)
-        return state.generation
+        journaled, state.journaled = state.journaled, False
+        return journaled
+
+    def checkpoint_failed(
+        self, logs: Iterable[Log], truncated: dict[Log, dict[str, OpenFile]]
+    ) -> None:
+        """Takes back what `take_truncated` and `take_journaled` gave for a checkpoint."""
+        for log in logs:
+            if log in self._states:
+                self._states[log].journaled = True
+        for log, cut_files in truncated.items():
+            self._truncated[log] = cut_files | self._truncated.get(log, {})
+
+    def generation(self, log: Log) -> int:
+        """Changes with every truncation of the log."""
+        return self._states[log].generation
 
     def synced(self, log: Log, closed_paths: Sequence[str], generation: int) -> None:
         """A checkpoint has synced these files of segments that were closed when it began."""

@@ -34,9 +34,19 @@ from tidelog.storage.partition_metadata import FILE_NAME as PARTITION_METADATA
 
 if TYPE_CHECKING:
     from tidelog.storage.log import Log
+    from tidelog.storage.segment import Segment
 
 _BUFFERS_MAX = 512  # of one pwritev; the kernel takes 1024
 NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+def segments_from(log: Log, offset: int) -> list[Segment]:
+    """The segment that covers `offset` and those after it."""
+    segments = log.segments
+    slot = len(segments) - 1
+    while slot > 0 and segments[slot].base_offset > offset:
+        slot -= 1
+    return segments[slot:]
 
 
 class JournaledLog:
@@ -46,10 +56,11 @@ class JournaledLog:
     """
 
     __slots__ = (
-        "checkpointed_offset",
         "directory_synced_for",
         "generation",
         "identity_synced",
+        "initial_offsets",
+        "journaled",
         "log",
         "removed",
         "topic",
@@ -61,14 +72,20 @@ class JournaledLog:
         self.log = log
         self.topic = log.topic_partition.topic.encode()
         self.identity_synced = identity_synced  # that the log exists, and of which topic it is
-        # The loop thread's: the highest recovery point that may stand in the checkpoint file.
+        # The loop thread's.
         self.generation = 0
-        self.checkpointed_offset = log.recovery_point
+        self.journaled = False
         self.removed = False
+        self.initial_offsets = (log.log_start_offset, log.log_end_offset)
         # The writer's.
         self.unsynced: dict[str, OpenFile] = {}  # by path
         self.directory_synced_for: OpenFile | None = None
         self.truncated = False
+
+    @property
+    def has_changed(self) -> bool:
+        offsets = (self.log.log_start_offset, self.log.log_end_offset)
+        return self.generation > 0 or not self.identity_synced or offsets != self.initial_offsets
 
 
 @final
@@ -97,9 +114,12 @@ class Append:
 
 @final
 class Mark:
-    """A frame without batches; `done` hears when it is on disk, with None or what went wrong."""
+    """A frame without batches; `done` hears when it is on disk, with None or what went wrong.
 
-    __slots__ = ("done", "kind", "offset", "state")
+    `cut_file` is the segment file that a truncation shortens.
+    """
+
+    __slots__ = ("cut_file", "done", "kind", "offset", "state")
 
     def __init__(
         self,
@@ -107,7 +127,9 @@ class Mark:
         state: JournaledLog | None,
         offset: int,
         done: Callable[[OSError | None], None] | None = None,
+        cut_file: OpenFile | None = None,
     ) -> None:
+        self.cut_file = cut_file
         self.kind = kind
         self.state = state
         self.offset = offset
@@ -225,9 +247,10 @@ class JournalWriter:
                 state.unsynced[item.file.path] = item.file
             elif type(item) is Mark:
                 self._add_mark(item.kind, item.state, item.offset)
-                if item.kind in (FrameKind.TRUNCATION, FrameKind.RESTART):
+                if item.cut_file is not None:
                     assert item.state is not None
                     item.state.truncated = True
+                    item.state.unsynced[item.cut_file.path] = item.cut_file
             elif type(item) is Sync:
                 item.state.unsynced.update((file.path, file) for file in item.files)
                 direct[item.state] = None

@@ -25,6 +25,13 @@ def is_deleted_directory(name: str) -> bool:
     return name.endswith(DELETE_SUFFIX) and "." in name
 
 
+def was_directory_of(deleted_name: str, topic_partition: TopicPartition) -> bool:
+    """Whether a deleted directory once was this partition's, as far as its name tells."""
+    kept = deleted_name[: -len(DELETE_SUFFIX)].rpartition(".")[0]
+    name = partition_directory_name(topic_partition)
+    return name == kept or (len(deleted_name) >= _NAME_BYTES_MAX and name.startswith(kept))
+
+
 def parse_partition_directory(name: str) -> TopicPartition | None:
     """Which partition a directory holds; None when its name is not that of a partition."""
     if name.endswith((*_OTHER_SUFFIXES, DELETE_SUFFIX)) or name == METADATA_LOG:

@@ -22,10 +22,11 @@ from tidelog.protocol.topic_partition import TopicPartition
 from tidelog.protocol.uuids import ZERO_UUID, format_uuid
 from tidelog.storage.clean_shutdown import FILE_NAME as CLEAN_SHUTDOWN
 from tidelog.storage.clean_shutdown import take_clean_shutdown
-from tidelog.storage.files import CorruptFileError, Files
+from tidelog.storage.files import CorruptFileError, Files, read_file
 from tidelog.storage.journal_checkpoint import FILE_NAME as JOURNAL_CHECKPOINT
 from tidelog.storage.journal_format import Frame, FrameKind
 from tidelog.storage.journal_reader import JournalContents, read_journal, read_journal_end
+from tidelog.storage.journal_writer import segments_from
 from tidelog.storage.log import Log
 from tidelog.storage.log_config import LogConfig
 from tidelog.storage.log_directory import LOCK_FILE_NAME
@@ -43,12 +44,14 @@ from tidelog.storage.partition_directory import (
     is_deleted_directory,
     parse_partition_directory,
     partition_directory_name,
+    was_directory_of,
 )
 from tidelog.storage.partition_metadata import FILE_NAME as PARTITION_METADATA
 from tidelog.storage.partition_metadata import read_topic_id
 
 logger = logging.getLogger(__name__)
 
+_METADATA_BYTES = len("version: 0\ntopic_id: ") + 22
 _OWN_NAMES = frozenset(
     {
         "journal",
@@ -97,11 +100,13 @@ class RecoveredDirectory:
 class Replay:
     """What the journal holds for one partition of one topic id, in order."""
 
-    __slots__ = ("deleted", "frames")
+    __slots__ = ("deleted", "frames", "lowest_offset", "restarted")
 
     def __init__(self) -> None:
         self.frames: list[Frame] = []
         self.deleted = False
+        self.restarted = False
+        self.lowest_offset: int | None = None  # to which the log was cut since the checkpoint
 
     def add(self, frame: Frame) -> None:
         if frame.kind is FrameKind.SEGMENTS_SYNCED:
@@ -109,18 +114,34 @@ class Replay:
         elif frame.kind is FrameKind.DELETION:
             self.frames.clear()
             self.deleted = True
+        elif frame.kind is FrameKind.RESTART:
+            self.restarted = True
+            self.frames = [frame]
         else:
+            if frame.kind is FrameKind.TRUNCATION:
+                self._truncate(frame.offset)
             self.frames.append(frame)
-            self.deleted = False
 
-    def lowest_offset(self, recovery_point: int) -> int:
-        """Below this the log was not touched since the recovery point was written."""
-        cuts = (FrameKind.TRUNCATION, FrameKind.RESTART)
-        return min([recovery_point, *(f.offset for f in self.frames if f.kind in cuts)])
+    def _truncate(self, offset: int) -> None:
+        # The segments may be cut already, and then earlier batches above would not fit.
+        self.frames = [
+            frame
+            for frame in self.frames
+            if frame.offset < offset or frame.kind is not FrameKind.BATCHES
+        ]
+        self.lowest_offset = min(
+            offset, offset if self.lowest_offset is None else self.lowest_offset
+        )
 
-    @property
-    def restarts(self) -> bool:
-        return any(frame.kind is FrameKind.RESTART for frame in self.frames)
+    def trusted_offset(self, recovery_point: int) -> int:
+        """Below this the log is as it was when the recovery point was written."""
+        if self.restarted:
+            return 0
+        return (
+            recovery_point
+            if self.lowest_offset is None
+            else min(recovery_point, self.lowest_offset)
+        )
 
 
 def recover_directory(
@@ -212,7 +233,7 @@ class _DirectoryRecovery:
             path = self._directory / name
             topic_partition = parse_partition_directory(name)
             if is_deleted_directory(name):
-                self.deleted.append(path)
+                self._note_deleted(path)
             elif topic_partition is not None and self._is_directory(path):
                 if self._finish_deletion(topic_partition, path):
                     continue
@@ -223,6 +244,29 @@ class _DirectoryRecovery:
             if any(replay.frames for replay in replays.values()):
                 found.add(topic_partition)
         return sorted(found)
+
+    def _note_deleted(self, path: Path) -> None:
+        """A crash may have kept the new name of a deleted directory and lost the journal's mark."""
+        self.deleted.append(path)
+        try:
+            topic_id = read_topic_id(self._files, path)
+        except (CorruptFileError, OSError):
+            return  # half removed, so the mark was on disk
+        for topic_partition, replays in self._replays.items():
+            if topic_id in replays and was_directory_of(path.name, topic_partition):
+                replays[topic_id].frames.clear()
+                replays[topic_id].deleted = True
+
+    def _checkpointed(
+        self, offsets: dict[TopicPartition, int], topic_partition: TopicPartition
+    ) -> int:
+        """The offset in a checkpoint file, unless it is that of a deleted topic of this name."""
+        replays = self._replays.get(topic_partition, {})
+        if any(replay.deleted for replay in replays.values()) or any(
+            was_directory_of(path.name, topic_partition) for path in self.deleted
+        ):
+            return 0
+        return offsets.get(topic_partition, 0)
 
     def _is_directory(self, path: Path) -> bool:
         return stat.S_ISDIR(self._files.stat(path).st_mode)
@@ -242,21 +286,30 @@ class _DirectoryRecovery:
         return True
 
     def _open_clean(self, topic_partition: TopicPartition) -> Log:
-        recovery_point = self._recovery_points.get(topic_partition, 0)
+        recovery_point = self._checkpointed(self._recovery_points, topic_partition)
         log = self._open(topic_partition, None, recovery_point, clean=True)
         _check_end(log, recovery_point)
         return log
 
     def _recover(self, topic_partition: TopicPartition) -> Log:
         topic_id, replay = self._find_replay(topic_partition)
-        recovery_point = replay.lowest_offset(self._recovery_points.get(topic_partition, 0))
+        recovery_point = replay.trusted_offset(
+            self._checkpointed(self._recovery_points, topic_partition)
+        )
         log = self._open(topic_partition, topic_id, recovery_point, clean=False)
-        if not replay.restarts:
-            _check_end(log, recovery_point)
+        _check_end(log, recovery_point)
         for frame in replay.frames:
             replay_frame(log, frame)
-        log.flush()
+        self._sync(log, recovery_point)
         return log
+
+    def _sync(self, log: Log, recovery_point: int) -> None:
+        """A flush, and what it does not see: files that were cut and names that went."""
+        log.flush()
+        for segment in segments_from(log, recovery_point):
+            self._files.fdatasync(segment.open().fd)
+        self._files.sync_directory(log.directory)
+        log.release()
 
     def _open(
         self,
@@ -273,8 +326,9 @@ class _DirectoryRecovery:
             files=self._files,
             topic_id=topic_id,
             recovery_point=recovery_point,
-            log_start_offset=self._log_start_offsets.get(topic_partition, 0),
+            log_start_offset=self._checkpointed(self._log_start_offsets, topic_partition),
             clean=clean,
+            contiguous=True,
             sink=None,
             now_ms=self._now_ms,
         )
@@ -290,9 +344,10 @@ class _DirectoryRecovery:
         try:
             topic_id = read_topic_id(self._files, path)
         except CorruptFileError:
-            if not replays:
+            if not replays and not self._is_half_written(path / PARTITION_METADATA):
                 raise
-            self._files.unlink(path / PARTITION_METADATA)  # the frames say which topic it is
+            # The frames say which topic it is; without frames its creation was cut off.
+            self._files.unlink(path / PARTITION_METADATA)
             topic_id = None
         if topic_id is None and replays:
             topic_id = max(replays, key=lambda other: replays[other].frames[-1].lsn)
@@ -303,7 +358,12 @@ class _DirectoryRecovery:
                     f"journal holds records of {format_uuid(other)} for {topic_partition}. Move "
                     "the directory away if it is a copy from elsewhere"
                 )
-        return topic_id, replays.get(topic_id or ZERO_UUID, Replay())
+        known = self._replays.get(topic_partition, {})
+        return topic_id, known.get(topic_id or ZERO_UUID, Replay())
+
+    def _is_half_written(self, path: Path) -> bool:
+        content = read_file(self._files, path)
+        return b"\0" in content or b"topic_id" not in content or len(content) < _METADATA_BYTES
 
 
 def replay_frame(log: Log, frame: Frame) -> None:

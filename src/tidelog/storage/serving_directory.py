@@ -13,7 +13,7 @@ from tidelog.storage.checkpointer import Checkpointer, HighWatermarkOf, OffsetCh
 from tidelog.storage.clean_shutdown import write_clean_shutdown
 from tidelog.storage.files import Files
 from tidelog.storage.journal import Journal, Post
-from tidelog.storage.journal_writer import NO_SPACE
+from tidelog.storage.journal_writer import NO_SPACE, segments_from
 from tidelog.storage.log import Log
 from tidelog.storage.log_directory import LogDirectory
 from tidelog.storage.partition_directory import deleted_directory_name
@@ -95,27 +95,25 @@ class ServingDirectory:
     def delete(self, log: Log) -> None:
         """Renames the log's directory, so that the partition is gone, and removes it later."""
         topic_partition = log.topic_partition
-        del self.directory.logs[topic_partition]
-        self.journal.detach(log, deleted=True)
-        log.release()
-        if not self.directory.online:
-            return
         target = self.directory.path / deleted_directory_name(topic_partition)
+
+        def remove_when_noted(error: OSError | None) -> None:
+            if error is None:
+                self._maintenance.submit(partial(self._remove_directory, target))
+
+        del self.directory.logs[topic_partition]
+        log.release()
         try:
-            self._files.rename(log.directory, target)
+            if self.directory.online:
+                self._files.rename(log.directory, target)
         except OSError as error:
             self.storage_error(error)
-            return
-        self._maintenance.submit(partial(self._remove_directory, target))
+        self.journal.delete(log, remove_when_noted)
 
     def sync(self, log: Log) -> None:
         """Makes durable what a page-cache log has written, before anything that comes on top."""
-        first = next(
-            slot
-            for slot in range(len(log.segments) - 1, -1, -1)
-            if slot == 0 or log.segments[slot].base_offset <= log.recovery_point
-        )
-        self.journal.sync(log, [segment.open() for segment in log.segments[first:]])
+        unsynced = segments_from(log, log.recovery_point)
+        self.journal.sync(log, [segment.open() for segment in unsynced])
 
     # Time and failure
 
@@ -180,9 +178,16 @@ class ServingDirectory:
             self.journal.close()
 
     def _close_logs(self, end_lsn: int) -> None:
+        for cut_files in self.journal.take_truncated().values():
+            for file in cut_files.values():
+                self._files.fdatasync(file.fd)
         for log in self.directory.logs.values():
             log.flush()
             log.close()
+            if self.journal.has_changed(log):
+                # Truncation and retention cut and rename without a sync.
+                self._files.fdatasync(log.segments[-1].open().fd)
+                self._files.sync_directory(log.directory)
         offsets = OffsetCheckpoints(self.directory.logs, self._high_watermark_of)
         self._files.sync_directory(self.directory.path)
         offsets.write(self._files, self.directory)
