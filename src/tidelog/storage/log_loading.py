@@ -86,6 +86,8 @@ def open_log(
     if clean:
         log_end_offset = recovery_point = loader.load_clean(segments)
     else:
+        # Without a recovery point the gaps that compaction left cannot be told from damage.
+        contiguous = contiguous and (recovery_point > 0 or not config.is_compacted)
         log_end_offset = loader.recover(segments, recovery_point, leader_epochs, contiguous)
         recovery_point = min(recovery_point, log_end_offset)
     if log_end_offset < log_start_offset:
@@ -231,7 +233,7 @@ class _Loader:
             if self._lacks_index(segment):
                 start_offset = segment.base_offset
             end_offset = segment.base_offset
-            for header, batch in segment.recover(start_offset):
+            for header, batch in segment.recover(start_offset, contiguous):
                 end_offset = header.next_offset
                 self._report.recovered_bytes += len(batch)
                 if header.partition_leader_epoch > leader_epochs.latest_epoch:
