@@ -250,6 +250,8 @@ class FaultyFiles:
                 self._change(path)
             else:
                 self._check(path)
+            if flags & os.O_WRONLY:
+                flags = flags & ~os.O_WRONLY | os.O_RDWR  # a sync reads what was written
             fd = os.open(path, flags, mode)
             if isinstance(node, _Directory):
                 raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
