@@ -76,6 +76,9 @@ def measure(log: Log, first_dirty_offset: int, last_stable_offset: int, now_ms: 
     config = log.config
     closed = log.segments[:-1]
     uncleanable = min(last_stable_offset, log.segments[-1].base_offset)
+    if log.sink is not None:
+        # Above the recovery point a gap between segments means a torn segment to recovery.
+        uncleanable = min(uncleanable, log.recovery_point)
     dirty = [
         segment
         for segment, following in zip(closed, log.segments[1:], strict=True)
