@@ -499,10 +499,13 @@ class Segment:
         self._max_timestamp_ms, self._max_timestamp_offset = last
         return self._scan(position)
 
-    def recover(self, recovery_point: int) -> Iterator[tuple[BatchHeader, memoryview]]:
+    def recover(
+        self, recovery_point: int, contiguous: bool
+    ) -> Iterator[tuple[BatchHeader, memoryview]]:
         """Validates everything from `recovery_point` on, CRC included, and indexes it anew.
 
         Yields the valid batches; when it is exhausted, the file ends behind the last of them.
+        `contiguous` makes a gap in the offsets from the recovery point on count as damage.
         """
         start = 0
         if recovery_point > self.base_offset and self._has_sound_indexes():
@@ -517,9 +520,15 @@ class Segment:
         self._max_timestamp_ms, self._max_timestamp_offset = self.time_index.last
         self._bytes_since_index_entry = 0
         end = start
+        next_offset = self.base_offset
         for at, header, batch in self._valid_batches(start):
+            # The offset is outside of the CRC; below the recovery point compaction leaves gaps.
+            is_trusted = header.base_offset < recovery_point or (at == start and start > 0)
+            if contiguous and not is_trusted and header.base_offset != next_offset:
+                break
             self._index_scanned(at, header)
             end = at + header.size_bytes
+            next_offset = header.next_offset
             yield header, batch
         self._files.ftruncate(self.open().fd, end)
         self.size_bytes = end
