@@ -41,6 +41,7 @@ class Handler:
         "error_response",
         "flexible_from",
         "handle",
+        "is_offered",
         "max_version",
         "min_version",
         "request_class",
@@ -52,6 +53,7 @@ class Handler:
         self.min_version: int = module.VERSIONS[0]
         self.max_version: int = module.VERSIONS[1]
         self.served_from: int = getattr(module, "SERVED_FROM", self.min_version)
+        self.is_offered: Callable[[Node], bool] = getattr(module, "is_offered", lambda _: True)
         self.request_class: type[Message] | None = module.REQUEST
         self.flexible_from: int = (
             module.FLEXIBLE_FROM if module.REQUEST is None else module.REQUEST.FLEXIBLE_FROM

@@ -4,6 +4,8 @@ from collections.abc import Callable
 
 from tests.server.handlers.test_alter_configs import CLIENT_METRICS, DELETE, SET, change
 from tests.server.handlers.test_describe_configs import by_name, describe
+from tidelog.protocol.api_keys import ApiKey
+from tidelog.protocol.apis.api_versions import ApiVersionsRequest
 from tidelog.protocol.apis.get_telemetry_subscriptions import GetTelemetrySubscriptionsRequest
 from tidelog.protocol.apis.list_config_resources import ListConfigResourcesRequest
 from tidelog.protocol.apis.push_telemetry import PushTelemetryRequest
@@ -12,6 +14,14 @@ from tidelog.protocol.uuids import ZERO_UUID
 from tidelog.testing.wire import WireClient
 
 NewName = Callable[[str], str]
+
+
+def is_offered(wire: WireClient) -> bool:
+    request = ApiVersionsRequest(client_software_name="wire", client_software_version="1")
+    served = {each.api_key for each in wire.call(request, 3).api_keys}
+    apis = {ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY}
+    assert len(served & apis) in (0, 2)
+    return apis <= served
 
 
 def test_a_client_without_a_subscription_pushes_nothing(wire: WireClient) -> None:
@@ -36,6 +46,8 @@ def test_a_subscription_is_made_served_and_removed(wire: WireClient, new_name: N
     listed = wire.call(ListConfigResourcesRequest(), 0).config_resources
     assert name in [each.resource_name for each in listed]
 
+    assert is_offered(wire)
+
     subscribed = wire.call(GetTelemetrySubscriptionsRequest(), 0)
     assert subscribed.requested_metrics == ["org.apache.kafka.producer."]
     assert subscribed.push_interval_ms == 1000
@@ -58,4 +70,5 @@ def test_a_subscription_is_made_served_and_removed(wire: WireClient, new_name: N
         ("match", DELETE, None),
     )
     assert removed == 0
+    assert not is_offered(wire)
     assert wire.call(GetTelemetrySubscriptionsRequest(), 0).requested_metrics == []

@@ -11,7 +11,8 @@ Each module says what it serves:
 A handler that decodes and encodes itself (REQUEST is None) says from which version on its request
 is flexible with FLEXIBLE_FROM, may return a whole frame (bytes or RawResponse), and has no
 `error_response`: an error that leaves it ends the connection. SERVED_FROM is the lowest version
-that is really served, where the advertised one is lower.
+that is really served, where the advertised one is lower. `is_offered(node)` may say that an API is
+not advertised for now.
 """
 
 HANDLERS: tuple[str, ...] = (

@@ -58,6 +58,7 @@ def _response(node: Node, version: int, code: ErrorCode) -> ApiVersionsResponse:
                 max_version=handler.max_version,
             )
             for _, handler in sorted(node.handlers.items())
+            if handler.is_offered(node)
         ],
         supported_features=[
             SupportedFeatureKey(name=name, min_version=levels.minimum, max_version=levels.maximum)
