@@ -183,6 +183,12 @@ _TOPICS = (
     _fixed("log.cleaner.threads", INT, "1", "How many cleaners work at once.", 0),
     _fixed("log.cleaner.dedupe.buffer.size", LONG, str(128 << 20), "The cleaner's memory."),
     _fixed("log.cleaner.io.buffer.size", INT, str(512 << 10), "The cleaner's read buffer.", 0),
+    _fixed(
+        "log.cleaner.io.max.bytes.per.second",
+        ConfigType.DOUBLE,
+        "1.7976931348623157E308",
+        "What the cleaner reads and writes in a second at most.",
+    ),
     _fixed("log.cleaner.backoff.ms", LONG, "15000", "How long an idle cleaner sleeps.", 0),
     _fixed(
         "log.flush.offset.checkpoint.interval.ms",

@@ -149,15 +149,15 @@ class Partition:
         self.is_leader = True
         for broker_id in self.followers.keys() - set(image.replicas):
             del self.followers[broker_id]
-        for broker_id in image.replicas:
-            if broker_id != self.node_id and broker_id not in self.followers:
-                self.followers[broker_id] = ReplicaState(broker_id)
         if starts_epoch:
             self.leader_epoch_start_offset = log.log_end_offset
-            for follower in self.followers.values():
-                follower.reset(
-                    now_ms, log.log_end_offset, is_in_sync=follower.broker_id in image.isr
-                )
+        for broker_id in image.replicas:
+            if broker_id == self.node_id:
+                continue
+            follower = self.followers.get(broker_id)
+            if follower is None or starts_epoch:
+                follower = self.followers.setdefault(broker_id, ReplicaState(broker_id))
+                follower.reset(now_ms, log.log_end_offset, is_in_sync=broker_id in image.isr)
         self._advance_high_watermark()
 
     def follow(self, image: PartitionImage) -> None:

@@ -1,0 +1,103 @@
+from tests.cluster.cluster_host import ClusterHost
+from tidelog.cluster.broker_config import BROKER_SETTINGS
+from tidelog.cluster.config_changes import ConfigReplacement
+from tidelog.cluster.config_description import (
+    BrokerConfigLayers,
+    ConfigEntry,
+    ConfigSource,
+    describe_broker_config,
+    describe_client_metrics_config,
+    describe_cluster_config,
+    describe_group_config,
+    describe_topic_config,
+)
+from tidelog.cluster.config_schema import ConfigType
+from tidelog.cluster.image import ConfigResource, ConfigResourceType
+from tidelog.cluster.topic_config import TOPIC_SETTINGS
+
+NOTHING = BrokerConfigLayers({}, {}, {})
+
+
+def by_name(entries: list[ConfigEntry]) -> dict[str, ConfigEntry]:
+    return {entry.name: entry for entry in entries}
+
+
+def test_every_setting_of_a_topic_is_described() -> None:
+    entries = describe_topic_config({}, NOTHING)
+    assert len(entries) == len(TOPIC_SETTINGS)
+    assert all(entry.is_default and entry.documentation for entry in entries)
+    retention = by_name(entries)["retention.ms"]
+    assert (retention.value, retention.type) == ("604800000", ConfigType.LONG)
+    assert retention.synonyms == [("log.retention.hours", "168", ConfigSource.DEFAULT_CONFIG)]
+
+
+def test_a_value_says_where_it_comes_from_and_what_it_hides() -> None:
+    layers = BrokerConfigLayers(
+        dynamic={"log.retention.ms": "3"},
+        dynamic_default={"log.retention.ms": "4"},
+        static={"log.retention.hours": "5"},
+    )
+    retention = by_name(describe_topic_config({"retention.ms": "2"}, layers))["retention.ms"]
+    assert (retention.value, retention.source) == ("2", ConfigSource.TOPIC_CONFIG)
+    assert retention.synonyms == [
+        ("retention.ms", "2", ConfigSource.TOPIC_CONFIG),
+        ("log.retention.ms", "3", ConfigSource.DYNAMIC_BROKER_CONFIG),
+        ("log.retention.ms", "4", ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG),
+        ("log.retention.hours", "5", ConfigSource.STATIC_BROKER_CONFIG),
+        ("log.retention.hours", "168", ConfigSource.DEFAULT_CONFIG),
+    ]
+    assert not retention.is_default
+
+
+def test_a_value_in_hours_is_told_in_milliseconds() -> None:
+    layers = BrokerConfigLayers({}, {}, {"log.retention.hours": "5"})
+    retention = by_name(describe_topic_config({}, layers))["retention.ms"]
+    assert (retention.value, retention.source) == ("18000000", ConfigSource.STATIC_BROKER_CONFIG)
+
+
+def test_a_broker_is_described_with_what_its_clients_look_for() -> None:
+    layers = BrokerConfigLayers({}, {}, {"num.partitions": "6", "ssl.keystore.password": "secret"})
+    entries = by_name(describe_broker_config(layers))
+    partitions = entries["num.partitions"]
+    assert (partitions.value, partitions.source) == ("6", ConfigSource.STATIC_BROKER_CONFIG)
+    assert partitions.read_only
+    assert not entries["log.retention.ms"].read_only
+    assert "advertised.listeners" in entries
+    password = entries["ssl.keystore.password"]
+    assert password.sensitive
+    assert password.value is None
+    assert all(synonym.value is None for synonym in password.synonyms)
+
+
+def test_every_default_of_a_broker_is_a_valid_value() -> None:
+    for setting in BROKER_SETTINGS:
+        assert setting.documentation
+        if setting.default is not None:
+            setting.parse(setting.default)
+
+
+def test_settings_for_all_brokers_are_described_apart() -> None:
+    host = ClusterHost()
+    resource = ConfigResource(ConfigResourceType.BROKER, "")
+    host.decide(
+        host.controller.alter_configs(
+            [ConfigReplacement(resource, {"log.retention.ms": "5"})], host.image
+        )
+    )
+    (entry,) = describe_cluster_config(host.image)
+    assert (entry.name, entry.value, entry.source) == (
+        "log.retention.ms",
+        "5",
+        ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG,
+    )
+    layers = BrokerConfigLayers.of(host.image, 1, {})
+    assert by_name(describe_topic_config({}, layers))["retention.ms"].value == "5"
+
+
+def test_groups_and_client_metrics_are_described_too() -> None:
+    session = by_name(describe_group_config({"consumer.session.timeout.ms": "50000"}, NOTHING))[
+        "consumer.session.timeout.ms"
+    ]
+    assert (session.value, session.source) == ("50000", ConfigSource.GROUP_CONFIG)
+    interval = by_name(describe_client_metrics_config({}))["interval.ms"]
+    assert (interval.value, interval.is_default) == ("300000", True)
