@@ -308,7 +308,7 @@ def test_transactions_are_found_by_state_producer_age_and_pattern(host: Transact
     assert found(producer_ids=[1001]) == ["other"]
     assert found(states=["Ongoing"], duration_ms=4999) == [ID]
     assert found(states=["Ongoing"], duration_ms=5000) == []
-    assert found(pattern=re.compile("o.*")) == ["other"]
+    assert found(matches=re.compile("o.*").fullmatch) == ["other"]
 
 
 def test_records_keep_kafkas_layout(host: TransactionHost) -> None:

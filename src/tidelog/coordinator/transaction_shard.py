@@ -17,7 +17,6 @@ epoch in the old flow's way, so that the fenced producer's own commit is never t
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -190,7 +189,7 @@ class TransactionShard:
             return self._end_v1(current, request, now_ms)
         return self._end_v2(current, request, now_ms)
 
-    def markers_written(self, markers: WriteMarkers, now_ms: int) -> Outcome[None]:
+    def markers_written(self, markers: WriteMarkers, now_ms: int) -> Outcome[ErrorCode]:
         """Completes a decided transaction whose partitions all have their marker."""
         current = self.transactions.get(markers.transactional_id)
         if (
@@ -199,8 +198,9 @@ class TransactionShard:
             or current.producer_id != markers.producer_id
             or current.producer_epoch != markers.producer_epoch
         ):
-            return Outcome()  # completed before: the same markers were written twice
-        return Outcome(records=[self._record(_completed(current, now_ms))])
+            # Completed before: the same markers were written twice.
+            return Outcome(response=ErrorCode.NONE)
+        return Outcome(records=[self._record(_completed(current, now_ms))], response=ErrorCode.NONE)
 
     # Questions
 
@@ -220,7 +220,7 @@ class TransactionShard:
         states: Iterable[str] = (),
         producer_ids: Iterable[int] = (),
         duration_ms: int = -1,
-        pattern: re.Pattern[str] | None = None,
+        matches: Callable[[str], object] | None = None,
     ) -> list[Transaction]:
         """The transactions that pass all filters; an empty filter lets everything pass."""
         wanted_states = {STATUS_BY_LABEL.get(label) for label in states}
@@ -231,7 +231,7 @@ class TransactionShard:
             if (not wanted_states or transaction.status in wanted_states)
             and (not wanted_ids or transaction.producer_id in wanted_ids)
             and (duration_ms < 0 or now_ms - transaction.start_ms > duration_ms)
-            and (pattern is None or pattern.fullmatch(transaction.transactional_id))
+            and (matches is None or matches(transaction.transactional_id))
         ]
 
     # The shard

@@ -22,6 +22,7 @@ from tidelog.server.listener import Listener, ListenerError, parse_listeners
 from tidelog.server.typed_setting import (
     TypedSetting,
     boolean,
+    decimal,
     integer,
     numbers_by_name,
     optional_string,
@@ -132,6 +133,7 @@ class NodeConfig:
     log_cleaner_enable = boolean("log.cleaner.enable")
     log_cleaner_threads = integer("log.cleaner.threads")
     log_cleaner_dedupe_buffer_size = integer("log.cleaner.dedupe.buffer.size")
+    log_cleaner_io_max_bytes_per_second = decimal("log.cleaner.io.max.bytes.per.second")
     log_cleaner_backoff_ms = integer("log.cleaner.backoff.ms")
 
     auto_create_topics_enable = boolean("auto.create.topics.enable")

@@ -59,4 +59,13 @@ HANDLERS: tuple[str, ...] = (
     "describe_delegation_token",
     # groups
     # transactions
+    "init_producer_id",
+    "add_partitions_to_txn",
+    "add_offsets_to_txn",
+    "txn_offset_commit",
+    "end_txn",
+    "write_txn_markers",
+    "describe_transactions",
+    "list_transactions",
+    "describe_producers",
 )

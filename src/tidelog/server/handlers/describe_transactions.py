@@ -1,0 +1,65 @@
+"""DescribeTransactions: state, producer and partitions of transactions by id."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidelog.coordinator.transaction import Transaction
+from tidelog.protocol.api_keys import ApiKey
+from tidelog.protocol.apis.describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    TopicData,
+    TransactionState,
+)
+from tidelog.protocol.errors import ApiError
+
+if TYPE_CHECKING:
+    from tidelog.server.node import Node
+    from tidelog.server.request import Request
+
+API = ApiKey.DESCRIBE_TRANSACTIONS
+VERSIONS = (0, 0)
+REQUEST = DescribeTransactionsRequest
+
+
+def handle(
+    node: Node, request: Request, body: DescribeTransactionsRequest
+) -> DescribeTransactionsResponse:
+    return DescribeTransactionsResponse(
+        transaction_states=[_describe(node, each) for each in body.transactional_ids]
+    )
+
+
+def error_response(
+    body: DescribeTransactionsRequest, error: ApiError
+) -> DescribeTransactionsResponse:
+    return DescribeTransactionsResponse(
+        transaction_states=[_failed(each, error) for each in body.transactional_ids]
+    )
+
+
+def _describe(node: Node, transactional_id: str) -> TransactionState:
+    try:
+        return _row(node.transactions.shard_of(transactional_id).describe(transactional_id))
+    except ApiError as error:
+        return _failed(transactional_id, error)
+
+
+def _row(transaction: Transaction) -> TransactionState:
+    topics: dict[str, list[int]] = {}
+    for topic, partition in sorted(transaction.partitions):
+        topics.setdefault(topic, []).append(partition)
+    return TransactionState(
+        transactional_id=transaction.transactional_id,
+        transaction_state=transaction.status.label,
+        transaction_timeout_ms=transaction.timeout_ms,
+        transaction_start_time_ms=transaction.start_ms,
+        producer_id=transaction.producer_id,
+        producer_epoch=transaction.producer_epoch,
+        topics=[TopicData(topic=name, partitions=indexes) for name, indexes in topics.items()],
+    )
+
+
+def _failed(transactional_id: str, error: ApiError) -> TransactionState:
+    return TransactionState(error_code=error.code, transactional_id=transactional_id)

@@ -1,0 +1,73 @@
+"""ListTransactions: the transactions this node coordinates, filtered by state, producer, age
+(version 1) and a pattern for the transactional id (version 2)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from tidelog.coordinator.groups.topic_regex import ALPHABET, InvalidTopicRegex, TopicRegex
+from tidelog.coordinator.transaction import STATUS_BY_LABEL
+from tidelog.coordinator.transaction_shard import TransactionShard
+from tidelog.protocol.api_keys import ApiKey
+from tidelog.protocol.apis.list_transactions import (
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+    TransactionState,
+)
+from tidelog.protocol.errors import ApiError, ErrorCode
+
+if TYPE_CHECKING:
+    from tidelog.server.node import Node
+    from tidelog.server.request import Request
+
+API = ApiKey.LIST_TRANSACTIONS
+VERSIONS = (0, 2)
+REQUEST = ListTransactionsRequest
+
+# Kafka has this state inside of its broker; clients may ask for it, nothing is ever in it here.
+_KNOWN_STATES = frozenset(STATUS_BY_LABEL) | {"PrepareEpochFence"}
+
+
+def handle(node: Node, request: Request, body: ListTransactionsRequest) -> ListTransactionsResponse:
+    host = node.transactions.host
+    if host.is_loading():
+        raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    shards = [shard for _, shard in host.loaded_shards()]
+    matches = _matcher(body.transactional_id_pattern, shards)
+    found = [
+        transaction
+        for shard in shards
+        for transaction in shard.select(
+            node.now_ms(),
+            states=body.state_filters,
+            producer_ids=body.producer_id_filters,
+            duration_ms=body.duration_filter,
+            matches=matches,
+        )
+    ]
+    return ListTransactionsResponse(
+        unknown_state_filters=[each for each in body.state_filters if each not in _KNOWN_STATES],
+        transaction_states=[
+            TransactionState(
+                transactional_id=transaction.transactional_id,
+                producer_id=transaction.producer_id,
+                transaction_state=transaction.status.label,
+            )
+            for transaction in found
+        ],
+    )
+
+
+def error_response(body: ListTransactionsRequest, error: ApiError) -> ListTransactionsResponse:
+    return ListTransactionsResponse(error_code=error.code)
+
+
+def _matcher(pattern: str | None, shards: list[TransactionShard]) -> Callable[[str], bool] | None:
+    if not pattern:
+        return None
+    letters = {letter for shard in shards for name in shard.transactions for letter in name}
+    try:
+        return TopicRegex(pattern, ALPHABET | letters).matches
+    except InvalidTopicRegex as error:
+        raise ApiError(ErrorCode.INVALID_REGULAR_EXPRESSION, str(error)) from None

@@ -1,0 +1,61 @@
+"""The node's cleaner of compacted topics: when it works, and on which thread."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidelog.storage.cleaner import Cleaner
+from tidelog.storage.compaction_process import CompactionProcess
+from tidelog.storage.files import OsFiles
+from tidelog.storage.worker import Worker
+
+if TYPE_CHECKING:
+    from tidelog.server.node import Node
+    from tidelog.server.reactor import Timer
+    from tidelog.storage.log import Log
+
+# While a pass is under way, how soon the next is looked for.
+_BUSY_INTERVAL_S = 0.25
+
+
+class LogCleaning:
+    """`node.cleaning`. Start it once the node's partitions are there."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._timer: Timer | None = None
+        config = node.config
+        self.cleaner = Cleaner(
+            node.store.logs,
+            CompactionProcess(
+                node.reactor.post,
+                bytes_per_second_max=config.log_cleaner_io_max_bytes_per_second,
+            ),
+            Worker("cleaner-disk"),
+            OsFiles(),
+            post=node.reactor.post,
+            last_stable_offset=self._last_stable_offset,
+            dedupe_buffer_bytes=config.log_cleaner_dedupe_buffer_size,
+        )
+
+    def start(self) -> None:
+        if self._node.config.log_cleaner_enable:
+            self._wait(self._node.config.log_cleaner_backoff_ms / 1000)
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self.cleaner.close()
+
+    def _look(self) -> None:
+        """Cleans one log after the other while there are dirty ones, then rests."""
+        is_busy = self.cleaner.tick(self._node.now_ms())
+        backoff_s = self._node.config.log_cleaner_backoff_ms / 1000
+        self._wait(min(_BUSY_INTERVAL_S, backoff_s) if is_busy else backoff_s)
+
+    def _wait(self, seconds: float) -> None:
+        self._timer = self._node.reactor.call_later(seconds, self._look)
+
+    def _last_stable_offset(self, log: Log) -> int:
+        partition = self._node.partitions.get(*log.topic_partition)
+        return 0 if partition is None else partition.last_stable_offset

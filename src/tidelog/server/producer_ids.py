@@ -1,0 +1,69 @@
+"""Producer ids, which the controller gives out in blocks."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from tidelog.protocol.errors import ApiError, ErrorCode
+
+if TYPE_CHECKING:
+    from tidelog.server.node import Node
+
+# With this many left the next block is asked for, so that nobody waits for it.
+_LOW_WATER = 100
+
+
+class ProducerIds:
+    """The ids of this node's current block, and the way to the next."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._ids: deque[int] = deque()
+        self._waiting: list[Callable[[ApiError | None], None]] = []
+        self._is_asking = False
+
+    def take(self) -> int:
+        """An id that nobody has had. Raises ApiError while there is none: see `ensure`."""
+        if not self._ids:
+            raise ApiError(
+                ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "the next producer ids are on their way"
+            )
+        producer_id = self._ids.popleft()
+        if len(self._ids) < _LOW_WATER:
+            self._node.reactor.call_soon(self._ask)
+        return producer_id
+
+    def ensure(self, ready: Callable[[ApiError | None], None]) -> None:
+        """Calls `ready`, at once if there is an id to take, or with why there is none."""
+        if self._ids:
+            ready(None)
+            return
+        self._waiting.append(ready)
+        self._ask()
+
+    def _ask(self) -> None:
+        if self._is_asking or len(self._ids) >= _LOW_WATER:
+            return
+        node = self._node
+        self._is_asking = True
+        try:
+            decision = node.controller.allocate_producer_ids(
+                node.config.node_id, node.broker_epoch, node.metadata.latest
+            )
+            block = decision.rows
+
+            def on_committed() -> None:
+                self._ids.extend(range(block.first, block.first + block.count))
+                self._finish(None)
+
+            node.metadata.submit(decision.records, on_committed)
+        except ApiError as error:
+            self._finish(error)
+
+    def _finish(self, error: ApiError | None) -> None:
+        self._is_asking = False
+        waiting, self._waiting = self._waiting, []
+        for ready in waiting:
+            ready(error)
