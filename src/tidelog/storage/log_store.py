@@ -47,6 +47,7 @@ class LogStore:
         self._now_ms = now_ms
         self.cluster_id = cluster_id
         self.logs: dict[TopicPartition, Log] = {}
+        self.stopped_cleanly = True  # nothing had to be recovered
         self.strays: list[Path] = []  # found in the directories, left alone
         self.checkpointed_high_watermarks: dict[TopicPartition, int] = {}
         self.high_watermark_of: Callable[[Log], int] = lambda log: log.durable_offset
@@ -220,6 +221,7 @@ class LogStore:
             self.logs = {tp: log for tp, log in self.logs.items() if tp not in directory.logs}
             return
         self._serving.append(serving)
+        self.stopped_cleanly = self.stopped_cleanly and recovered.clean
         self.strays += recovered.strays
         for path in recovered.strays:
             logger.warning("%s is not a part of the store and is left alone", path)
