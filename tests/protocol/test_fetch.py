@@ -94,12 +94,13 @@ def _one_partition(version: int) -> bytes:
     return FetchRequest(max_wait_ms=500, min_bytes=1, topics=[topic]).encode(version)
 
 
-def test_requests_cut_short_or_too_long_are_refused() -> None:
+def test_requests_cut_short_are_refused_and_bytes_behind_them_let_be() -> None:
     for version in VERSIONS:
         body = _one_partition(version)
-        for damaged in (*(body[:cut] for cut in range(len(body))), body + b"\x00"):
+        for cut in range(len(body)):
             with pytest.raises(ProtocolError):
-                decode_fetch_request(memoryview(damaged), version)
+                decode_fetch_request(memoryview(body[:cut]), version)
+        decode_fetch_request(memoryview(body + b"\x00\x00\x00"), version)
 
 
 @settings(max_examples=30)

@@ -99,7 +99,8 @@ def decode_produce_request(body: memoryview, version: int, at: int = 0) -> Produ
             data, at = _decode_classic(body, version, at)
     except (struct.error, IndexError, UnicodeDecodeError) as error:
         raise ProtocolError(f"ProduceRequest v{version} is malformed: {error}") from None
-    if at != len(body):
+    # Bytes after the end are let be, as Kafka does: clients have sent such.
+    if at > len(body):
         raise ProtocolError(f"ProduceRequest v{version} ends at {at} of {len(body)} bytes")
     return data
 
