@@ -8,6 +8,7 @@ next start has nothing to recover.
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -27,12 +28,14 @@ from tidelog.server.connections import Connections
 from tidelog.server.delayed import Purgatory
 from tidelog.server.dispatch import Dispatcher, load_handlers
 from tidelog.server.fetch_sessions import FetchSessions
+from tidelog.server.group_coordinator import GroupCoordinator
 from tidelog.server.listener import Listener
 from tidelog.server.local_partitions import LocalPartitions
 from tidelog.server.maintenance import Maintenance
 from tidelog.server.metrics import Metrics
 from tidelog.server.reactor import Reactor
 from tidelog.server.structured_logs import Level, StructuredLog, capture_logging
+from tidelog.server.transaction_coordinator import TransactionCoordinator
 from tidelog.storage.log_directory import LogDirectoryError
 from tidelog.storage.log_store import LogStore
 from tidelog.storage.store_options import StoreOptions
@@ -41,11 +44,11 @@ if TYPE_CHECKING:
     from tidelog.protocol.topic_partition import TopicPartition
     from tidelog.server.config import NodeConfig
     from tidelog.server.dispatch import Handler
-    from tidelog.server.transaction_coordinator import TransactionCoordinator
     from tidelog.storage.log import Log
     from tidelog.storage.log_directory import DirectoryState
     from tidelog.storage.recovery import RecoveryProgress
 
+_SWITCH_INTERVAL_S = 0.001
 _PROGRESS_INTERVAL_S = 2.0
 _FINISH_S_MAX = 5.0
 _FINISH_POLL_S = 0.01
@@ -84,6 +87,7 @@ class Node:
         self._is_stopping = False
 
     store: LogStore
+    groups: GroupCoordinator
     transactions: TransactionCoordinator
     metadata: MetadataLog
     controller: Controller
@@ -190,6 +194,10 @@ class Node:
         self._take_over_settings(self.image)
         local.load(self.image)
         self.metadata.listeners += [local.apply, self._on_metadata]
+        self.groups = GroupCoordinator(self)
+        self.groups.start()
+        self.transactions = TransactionCoordinator(self)
+        self.transactions.start()
         self.reactor.turn_end_hooks.append(self._end_turn)
         Maintenance(self).start()
         for acceptor in self._acceptors:
@@ -207,7 +215,7 @@ class Node:
             ),
             rack=config.broker_rack,
             log_dirs=tuple(state.directory_id for state in self.store.directories if state.online),
-            stopped_cleanly=getattr(self.store, "stopped_cleanly", True),
+            stopped_cleanly=self.store.stopped_cleanly,
         )
         metadata = self.metadata
         registered = self.controller.register_broker(
@@ -307,6 +315,8 @@ class Node:
 
     def _close(self) -> None:
         """Write everything down and let go of it."""
+        self.transactions.close()
+        self.groups.close()
         self.metadata.close()
         self.store.close(clean=True)
         self.reactor.close()
@@ -366,3 +376,5 @@ def _prepare_process(node: Node) -> None:
     # What the hot path makes is freed by counting references; the collector only has to find
     # the few cycles, and looking for them often costs a tenth of the throughput.
     gc.set_threshold(50_000, 20, 100)
+    # The journal's thread is to get its turn while the loop is busy: most wait for its sync.
+    sys.setswitchinterval(_SWITCH_INTERVAL_S)
