@@ -187,7 +187,7 @@ class PowerCutRun:
                 del self.expected[topic_partition]
                 continue
             values, expected.batch_starts = read_values(log)
-            assert log.log_end_offset == len(values)
+            assert log.log_end_offset == len(values), f"{log} holds {len(values)} records"
             assert len(values) >= expected.acknowledged, (
                 f"{topic_partition}: {expected.acknowledged} acknowledged, {len(values)} found"
             )

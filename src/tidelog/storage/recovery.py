@@ -137,11 +137,11 @@ class Replay:
         """Below this the log is as it was when the recovery point was written."""
         if self.restarted:
             return 0
-        return (
-            recovery_point
-            if self.lowest_offset is None
-            else min(recovery_point, self.lowest_offset)
-        )
+        if self.lowest_offset is None:
+            return recovery_point
+        # One less, so that the segment which the truncation shortened is among those checked:
+        # the disk may still have all of it.
+        return max(0, min(recovery_point, self.lowest_offset - 1))
 
 
 def recover_directory(
