@@ -92,6 +92,8 @@ class Dispatcher:
             at = 10
             if client_id_size >= 0:
                 at += client_id_size
+                if at > len(frame):
+                    raise ProtocolError("the client id is longer than the request")
                 # Nearly always the same as in the connection's request before.
                 if frame[10:at] != connection.client_id_bytes or connection.client_id is None:
                     _take_client_id(connection, frame, at)
@@ -206,8 +208,6 @@ class Dispatcher:
 
 def _take_client_id(connection: Connection, frame: memoryview, end: int) -> None:
     raw = bytes(frame[10:end])
-    if len(raw) < end - 10:
-        raise ProtocolError("the client id is longer than the request")
     connection.client_id = str(raw, "utf-8")
     connection.client_id_bytes = raw
 
