@@ -122,6 +122,7 @@ class MetadataLog:
         self._bytes_since_snapshot = 0
         self._records_since_snapshot = 0
         self._last_snapshot_ms = clock()
+        self._synced_segment = -1  # base offset of the newest segment whose file is known to last
         self._failure: str | None = None
         self._publications: deque[
             tuple[MetadataImage, MetadataDelta, Callable[[], None] | None]
@@ -322,8 +323,13 @@ class MetadataLog:
         )
 
     def _commit(self) -> None:
+        """Syncs the batch; only the newest segment can hold what is not synced yet."""
+        segment = self.log.segments[-1]
         try:
-            self.log.flush()
+            self._files.fdatasync(segment.open().fd)
+            if segment.base_offset != self._synced_segment:
+                self._files.sync_directory(self.directory)
+                self._synced_segment = segment.base_offset
         except OSError as error:
             # Nobody knows what the disk holds now; only reading it again can tell.
             self._failure = (
@@ -362,6 +368,8 @@ class MetadataLog:
         image = self.image
         snapshot_id = SnapshotId(image.offset + 1, image.epoch)
         try:
+            # The next start trusts what is below a snapshot without looking at it.
+            self.log.flush()
             write_snapshot(
                 self._files,
                 self.directory,

@@ -88,9 +88,13 @@ def create_topics(
 ) -> Decision[list[CreatedTopic]]:
     """Creates the topics that can be created; a name that is given twice fails, once."""
     times = Counter(topic.name for topic in topics)
-    taken = {
-        collision_key(name): name for name in image.topics_by_name if has_collision_characters(name)
-    }
+    taken: dict[str, str] = {}
+    if any(has_collision_characters(topic.name) for topic in topics):
+        taken = {
+            collision_key(name): name
+            for name in image.topics_by_name
+            if has_collision_characters(name)
+        }
     records: list[Message] = []
     rows: list[CreatedTopic] = []
     for topic in {topic.name: topic for topic in topics}.values():
