@@ -54,9 +54,9 @@ def to_consumer_group(group: ClassicGroup, topics: TopicsView) -> ConsumerGroup:
         group.group_id, group_epoch=group.generation, assignment_epoch=group.generation
     )
     for member in group.members.values():
-        subscription = decode_subscription(
-            member.metadata(group.protocol or member.protocols[0][0])
-        )
+        # A member that has just joined again may no longer support the protocol of the generation.
+        metadata = member.metadata(group.protocol) or member.protocols[0][1]
+        subscription = decode_subscription(metadata)
         assigned = by_topic_id(decode_assignment(member.assignment).assigned_partitions, topics)
         converted = ConsumerMember(
             member.member_id,
