@@ -16,11 +16,8 @@ append of a follower goes through `_append_placed`.
 
 from __future__ import annotations
 
-import random
 import struct
-from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from operator import attrgetter
 from pathlib import Path
 
 from tidelog.protocol.control_records import EndMarker, decode_control
@@ -45,23 +42,16 @@ from tidelog.storage.files import Files
 from tidelog.storage.flush import Flush
 from tidelog.storage.leader_epochs import LeaderEpochCache
 from tidelog.storage.log_config import LogConfig
+from tidelog.storage.log_segments import LogSegments
 from tidelog.storage.log_slice import LogSlice, TimestampOffset
-from tidelog.storage.producer_replay import load_snapshot, note_batch, replay
-from tidelog.storage.producer_snapshot import snapshot_path, write_snapshot
+from tidelog.storage.producer_replay import note_batch, replay
+from tidelog.storage.producer_snapshot import SnapshotFiles
 from tidelog.storage.producer_state import BatchMetadata, ProducerState, ProducerStates
 from tidelog.storage.retention import count_deletable
-from tidelog.storage.segment import (
-    LOG_SUFFIX,
-    RELATIVE_OFFSET_MAX,
-    TRANSACTION_INDEX_SUFFIX,
-    Segment,
-    segment_path,
-)
-from tidelog.storage.segment_swap import begin_swap, finish_swap
+from tidelog.storage.segment import RELATIVE_OFFSET_MAX, Segment
 from tidelog.storage.transaction_index import AbortedTransaction
 
 _stamp_placement = struct.Struct(">qii").pack_into  # base offset, batch length, leader epoch
-_base_offset_of = attrgetter("base_offset")
 
 
 class Log:
@@ -75,20 +65,19 @@ class Log:
         topic_id: bytes,
         config: LogConfig,
         *,
-        segments: list[Segment],
+        segments: LogSegments,
         leader_epochs: LeaderEpochCache,
         producers: ProducerStates,
-        snapshot_offsets: list[int],
+        snapshots: SnapshotFiles,
         log_start_offset: int,
         log_end_offset: int,
         recovery_point: int,
-        rng: random.Random,
     ) -> None:
         self.files = files
         self.directory = directory
         self.topic_partition = topic_partition
         self.topic_id = topic_id
-        self.segments = segments  # by base offset; never empty; the last one is active
+        self.segments = segments.all  # by base offset; never empty; the last one is active
         self.leader_epochs = leader_epochs
         self.producers = producers
         self.log_start_offset = log_start_offset
@@ -97,11 +86,9 @@ class Log:
         self.recovery_point = recovery_point  # all below is synced in the segment files
         self.on_durable: Callable[[Log], None] | None = None
         self.on_storage_error: Callable[[Log, OSError], None] | None = None
-        self._rng = rng
-        self._snapshot_offsets = snapshot_offsets
-        self._active = segments[-1]
-        self._reading: Segment | None = None  # the one closed segment that is kept open
-        self._deleted: list[tuple[int, Path]] = []  # when to unlink, and what
+        self._segments = segments
+        self._active = segments.active
+        self._snapshots = snapshots
         self._truncations = 0
         self._sink: CommitSink | None = None
         self._commit: CommitSink | None = None
@@ -128,8 +115,9 @@ class Log:
         self._log_append_time = config.message_timestamp_type == "LogAppendTime"
         self._rewrites = self._log_append_time or self._validator.recompresses
         self._commit = self._sink if config.durability == "fsync" else None
-        for segment in self.segments:
-            segment.configure(config)
+        self._segments.configure(config)
+        if config.durability != "fsync":
+            self.mark_durable(self.log_end_offset)
 
     @property
     def sink(self) -> CommitSink | None:
@@ -481,9 +469,12 @@ class Log:
 
     def _failed_write(self, error: OSError) -> ApiError:
         self._active.cut_failed_write()
+        return self._failed(error)
+
+    def _failed(self, error: OSError) -> ApiError:
         if self.on_storage_error is not None:
             self.on_storage_error(self, error)
-        return ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"cannot write to {self.directory}: {error}")
+        return ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.directory}: {error}")
 
     # Durability
 
@@ -504,14 +495,13 @@ class Log:
             self.files, self.directory, self.log_end_offset, self._truncations, epochs.version
         )
         if self.recovery_point < self.log_end_offset:
-            for segment in self.segments[self._segment_slot(self.recovery_point) :]:
+            for segment in self._segments.from_offset(self.recovery_point):
                 segment.write_out_indexes()
                 flush.add_file(segment.open())
                 for path in segment.index_paths():
                     flush.add_path(path)
             # Recovery starts from producers as of the recovery point.
-            self._take_snapshot()
-            flush.add_path(snapshot_path(self.directory, self._snapshot_offsets[-1]))
+            flush.add_path(self._snapshots.take(self.producers))
         if epochs.synced_version < epochs.version:
             flush.add_path(epochs.path)
         return flush
@@ -525,8 +515,10 @@ class Log:
         if flush.truncations == self._truncations:
             self.recovery_point = max(self.recovery_point, flush.offset)
             needed = {segment.base_offset for segment in self.segments}
-            self._remove_snapshots(lambda o: o < flush.offset and o not in needed)
-        self._release_closed_segments()
+            self._snapshots.remove(
+                o for o in self._snapshots.offsets if o < flush.offset and o not in needed
+            )
+        self._segments.release_closed()
 
     def flush(self) -> None:
         """All three steps of a flush at once: blocks until the disk has everything."""
@@ -555,72 +547,39 @@ class Log:
             )
         if offset >= max_offset or offset == end_offset:
             return LogSlice(offset, offset, None)
-        segments = self.segments
-        if offset >= self._active.base_offset:
-            found = self._active.read(offset, max_bytes, max_offset, end_offset, minimum_one_batch)
-            return LogSlice(offset, offset, None) if found is None else found
-        slot = self._segment_slot(offset)
-        while slot < len(segments):
-            segment = segments[slot]
-            slot += 1
-            if segment.base_offset >= max_offset:
-                break
-            segment_end = end_offset if slot == len(segments) else segments[slot].base_offset
-            self._open_for_reading(segment)
-            found = segment.read(offset, max_bytes, max_offset, segment_end, minimum_one_batch)
-            if found is not None:
-                return found
-        return LogSlice(offset, offset, None)
+        try:
+            found = self._segments.read(
+                offset, max_bytes, max_offset, end_offset, minimum_one_batch
+            )
+        except OSError as error:
+            raise self._failed(error) from error
+        return LogSlice(offset, offset, None) if found is None else found
 
     def offset_for_timestamp(self, timestamp_ms: int) -> TimestampOffset | None:
         """The first record (from the log start on) with a timestamp at or after the given one."""
-        for segment in self.segments[self._segment_slot(self.log_start_offset) :]:
-            if segment.size_bytes and segment.max_timestamp >= timestamp_ms:
-                self._open_for_reading(segment)
-                found = segment.find_timestamp(timestamp_ms, self.log_start_offset)
-                if found is not None:
-                    return found
-        self._release_closed_segments()
-        return None
+        self._require_online()
+        try:
+            return self._segments.find_timestamp(timestamp_ms, self.log_start_offset)
+        except OSError as error:
+            raise self._failed(error) from error
 
     def max_timestamp_offset(self) -> TimestampOffset | None:
         """The first record with the largest timestamp; None when no record has one."""
-        segments = self.segments[self._segment_slot(self.log_start_offset) :]
-        newest = max(segments, key=lambda segment: segment.max_timestamp)
-        self._release_closed_segments()
-        if newest.max_timestamp < 0:
-            return None
-        self._open_for_reading(newest)
-        return newest.find_timestamp(newest.max_timestamp, self.log_start_offset)
+        self._require_online()
+        try:
+            return self._segments.max_timestamp(self.log_start_offset)
+        except OSError as error:
+            raise self._failed(error) from error
 
     def aborted_transactions(
         self, start_offset: int, upper_offset: int
     ) -> list[AbortedTransaction]:
         """Aborted transactions that overlap [start_offset, upper_offset), by first offset."""
-        found: list[AbortedTransaction] = []
-        for segment in self.segments[self._segment_slot(start_offset) :]:
-            aborted, is_complete = segment.transaction_index.collect(start_offset, upper_offset)
-            found += aborted
-            if is_complete:
-                break
-        found.sort(key=attrgetter("first_offset"))
-        return found
-
-    def _segment_slot(self, offset: int) -> int:
-        """Which segment covers `offset` (the first one for offsets before all)."""
-        return max(bisect_right(self.segments, offset, key=_base_offset_of) - 1, 0)
-
-    def _open_for_reading(self, segment: Segment) -> None:
-        """Keeps one closed segment open at most: descriptors are shared by all partitions."""
-        if segment is not self._active and segment is not self._reading:
-            if self._reading is not None:
-                self._reading.release()
-            self._reading = segment
-
-    def _release_closed_segments(self) -> None:
-        for segment in self.segments:
-            if segment is not self._active and segment is not self._reading:
-                segment.release()
+        self._require_online()
+        try:
+            return self._segments.aborted_transactions(start_offset, upper_offset)
+        except OSError as error:
+            raise self._failed(error) from error
 
     # Rolling, truncation, retention
 
@@ -635,41 +594,9 @@ class Log:
             active.trim()
         if active.size_bytes:
             active.seal()
-            self._take_snapshot()
-        segment = self._create_segment(base_offset, now_ms)
-        if active.size_bytes:
-            self._open_for_reading_rolled(active)
-        else:
-            self._discard([active], now_ms)
-        self.segments.append(segment)
-        self._active = segment
-
-    def _open_for_reading_rolled(self, segment: Segment) -> None:
-        """Tail readers still read the segment that was active a moment ago."""
-        if self._reading is not None:
-            self._reading.release()
-        self._reading = segment
-
-    def _create_segment(self, base_offset: int, now_ms: int) -> Segment:
-        config = self.config
-        jitter_ms = min(config.segment_jitter_ms, config.segment_ms)
-        segment = Segment(
-            self.files,
-            self.directory,
-            base_offset,
-            config,
-            size_bytes=0,
-            created_ms=now_ms,
-            roll_jitter_ms=self._rng.randrange(jitter_ms) if jitter_ms > 0 else 0,
-        )
-        segment.create(config.segment_bytes if config.preallocate else 0)
-        return segment
-
-    def _take_snapshot(self) -> None:
-        offset = self.producers.map_end_offset
-        if offset not in self._snapshot_offsets[-1:]:
-            write_snapshot(self.files, self.directory, offset, self.producers.active())
-            self._snapshot_offsets.append(offset)
+            self._snapshots.take(self.producers)
+        self._segments.roll(base_offset, now_ms)
+        self._active = self._segments.active
 
     def truncate_to(self, offset: int) -> None:
         """Drops everything from `offset` on (a batch that holds it goes as a whole).
@@ -683,29 +610,20 @@ class Log:
         if offset <= self.log_start_offset:
             self.truncate_fully_and_start_at(offset)
             return
-        slot = self._segment_slot(offset)
-        end_offset = self.segments[slot].truncation_point(offset)
+        end_offset = self.segments[self._segments.slot_of(offset)].truncation_point(offset)
         if end_offset <= self.log_start_offset:
             self.truncate_fully_and_start_at(end_offset)
             return
         if self._sink is not None:
             self._sink.truncated(self, end_offset)
         self._truncations += 1
-        segment = self._active = self.segments[slot]
-        if self._reading is segment:
-            self._reading = None
-        self._discard(self.segments[slot + 1 :], None)
-        segment.truncate_to(offset)
-        self._set_end(end_offset)
+        self._segments.truncate_to(offset)
+        self._active = self._segments.active
+        self.log_end_offset = end_offset
+        self.durable_offset = min(self.durable_offset, end_offset)
+        self.recovery_point = min(self.recovery_point, end_offset)
         self.leader_epochs.truncate_to(end_offset)
-        load_snapshot(
-            self.files,
-            self.directory,
-            self.producers,
-            self._snapshot_offsets,
-            self.log_start_offset,
-            end_offset,
-        )
+        self._snapshots.load(self.producers, self.log_start_offset, end_offset)
         replay(self.producers, self.segments, end_offset, index_aborted_from=end_offset)
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
@@ -714,23 +632,15 @@ class Log:
         if self._sink is not None:
             self._sink.truncated(self, offset)
         self._truncations += 1
-        old = self.segments.copy()
-        self._discard(old, None)
-        segment = self._create_segment(offset, old[-1].created_ms)
-        self.segments.append(segment)
-        self._active = segment
-        self._remove_snapshots(lambda _: True)
+        self._segments.start_over(offset)
+        self._active = self._segments.active
+        self._snapshots.remove(self._snapshots.offsets)
         self.producers.clear(offset)
         self.leader_epochs.clear()
         self.log_start_offset = offset
         self.log_end_offset = offset
         self.durable_offset = offset
         self.recovery_point = offset
-
-    def _set_end(self, offset: int) -> None:
-        self.log_end_offset = offset
-        self.durable_offset = min(self.durable_offset, offset)
-        self.recovery_point = min(self.recovery_point, offset)
 
     def advance_log_start(self, offset: int) -> None:
         """Hides the records below `offset`; retention removes their segments later.
@@ -764,19 +674,17 @@ class Log:
         if count:
             if count == len(self.segments):
                 self._roll(self.log_end_offset, now_ms)
-            self._discard(self.segments[:count], now_ms)
+            self._segments.discard(self.segments[:count], now_ms)
             first_offset = self.segments[0].base_offset
-            self._remove_snapshots(lambda offset: offset < first_offset)
+            self._snapshots.remove(o for o in self._snapshots.offsets if o < first_offset)
             if first_offset > self.log_start_offset:
                 self.advance_log_start(first_offset)
-        self._release_closed_segments()
+        self._segments.release_closed()
         return count
 
     def take_deletable_files(self, now_ms: int) -> list[Path]:
         """Renamed (.deleted) files whose delay has passed: unlink them off the loop thread."""
-        due = [path for deadline_ms, path in self._deleted if deadline_ms <= now_ms]
-        self._deleted = [entry for entry in self._deleted if entry[0] > now_ms]
-        return due
+        return self._segments.take_deletable_files(now_ms)
 
     def replace_segments(self, base_offset: int, old_base_offsets: Sequence[int]) -> bool:
         """Puts the segment that compaction wrote under .cleaned names in place of old ones.
@@ -784,54 +692,13 @@ class Log:
         Returns False, with nothing done, when the old segments are not closed segments of this
         log any more, or when the disk fails. Readers of the old segments go on undisturbed.
         """
-        slot = self._segment_slot(old_base_offsets[0])
-        old = self.segments[slot : slot + len(old_base_offsets)]
-        if [segment.base_offset for segment in old] != list(old_base_offsets):
-            return False
-        if self._storage_error is not None or self._active in old:
+        if self._storage_error is not None:
             return False
         try:
-            begin_swap(self.files, self.directory, base_offset)
-            self._discard(old, None)
-            finish_swap(self.files, self.directory, base_offset)
-            self.segments.insert(slot, self._open_segment(base_offset))
+            return self._segments.replace(base_offset, old_base_offsets)
         except OSError as error:
-            self._failed_write(error)
+            self._failed(error)
             return False
-        return True
-
-    def _open_segment(self, base_offset: int) -> Segment:
-        path = segment_path(self.directory, base_offset, LOG_SUFFIX)
-        transactions_path = segment_path(self.directory, base_offset, TRANSACTION_INDEX_SUFFIX)
-        status = self.files.stat(path)
-        return Segment(
-            self.files,
-            self.directory,
-            base_offset,
-            self.config,
-            size_bytes=status.st_size,
-            created_ms=int(status.st_mtime * 1000),
-            has_transaction_index=self.files.exists(transactions_path),
-        )
-
-    def _discard(self, segments: list[Segment], now_ms: int | None) -> None:
-        """Takes segments out of the log; their files go after the delay (at once without time)."""
-        deadline_ms = 0 if now_ms is None else now_ms + self.config.file_delete_delay_ms
-        for segment in segments:
-            self.segments.remove(segment)
-            if self._reading is segment:
-                self._reading = None
-            self._deleted += [(deadline_ms, path) for path in segment.mark_deleted()]
-
-    def _remove_snapshots(self, is_removed: Callable[[int], bool]) -> None:
-        removed = [offset for offset in self._snapshot_offsets if is_removed(offset)]
-        self._snapshot_offsets = [o for o in self._snapshot_offsets if not is_removed(o)]
-        for offset in removed:
-            path = snapshot_path(self.directory, offset)
-            try:
-                self.files.unlink(path)
-            except FileNotFoundError:
-                pass
 
     # The end
 
@@ -845,11 +712,9 @@ class Log:
             self._active.seal()
             if self.config.preallocate:
                 self._active.trim()
-        self._take_snapshot()
+        self._snapshots.take(self.producers)
         self.release()
 
     def release(self) -> None:
         """Lets go of all files, without writing; slices in flight keep theirs."""
-        for segment in self.segments:
-            segment.release()
-        self._reading = None
+        self._segments.release()

@@ -23,11 +23,12 @@ from tidelog.storage.leader_epochs import FILE_NAME as EPOCHS_FILE_NAME
 from tidelog.storage.leader_epochs import EpochEntry, LeaderEpochCache
 from tidelog.storage.log import Log
 from tidelog.storage.log_config import LogConfig
+from tidelog.storage.log_segments import LogSegments
 from tidelog.storage.offset_index import ENTRY_SIZE_BYTES as OFFSET_ENTRY_BYTES
 from tidelog.storage.partition_metadata import read_topic_id, write_topic_id
-from tidelog.storage.producer_replay import load_snapshot, replay
+from tidelog.storage.producer_replay import replay
 from tidelog.storage.producer_snapshot import SUFFIX as SNAPSHOT_SUFFIX
-from tidelog.storage.producer_snapshot import snapshot_path
+from tidelog.storage.producer_snapshot import SnapshotFiles
 from tidelog.storage.producer_state import ProducerStates
 from tidelog.storage.segment import (
     LOG_SUFFIX,
@@ -96,7 +97,7 @@ def open_log(
     loader.restore_leader_epochs(leader_epochs, segments)
     leader_epochs.truncate_to(log_end_offset)
     leader_epochs.advance_start(log_start_offset)
-    producers, snapshot_offsets = loader.load_producers(
+    producers, snapshots = loader.load_producers(
         segments, log_start_offset, log_end_offset, recovery_point
     )
     log = Log(
@@ -105,14 +106,13 @@ def open_log(
         topic_partition,
         known_topic_id,
         config,
-        segments=segments,
+        segments=LogSegments(files, directory, config, segments, rng or random.Random()),
         leader_epochs=leader_epochs,
         producers=producers,
-        snapshot_offsets=snapshot_offsets,
+        snapshots=snapshots,
         log_start_offset=log_start_offset,
         log_end_offset=log_end_offset,
         recovery_point=recovery_point,
-        rng=rng or random.Random(),
     )
     log.sink = sink
     log.release()
@@ -331,38 +331,31 @@ class _Loader:
         log_start_offset: int,
         log_end_offset: int,
         recovery_point: int,
-    ) -> tuple[ProducerStates, list[int]]:
+    ) -> tuple[ProducerStates, SnapshotFiles]:
         """Producer state as of the log end, and the snapshots that are kept.
 
         Aborted transactions behind the recovery point are indexed anew, for which the producers
         must be known as of that point: later snapshots go.
         """
         bases = {segment.base_offset for segment in segments}
-        snapshot_offsets = []
-        for offset in sorted(offset_of_file(n) for n in self._names if n.endswith(SNAPSHOT_SUFFIX)):
-            if offset in bases or offset >= segments[-1].base_offset:
-                snapshot_offsets.append(offset)
-            elif offset >= 0:
-                self._unlink(snapshot_path(self._directory, offset).name)
-        self._check_transaction_indexes(segments, snapshot_offsets, log_start_offset)
+        found = sorted(offset_of_file(n) for n in self._names if n.endswith(SNAPSHOT_SUFFIX))
+        snapshots = SnapshotFiles(
+            self._files, self._directory, [offset for offset in found if offset >= 0]
+        )
+        last_base = segments[-1].base_offset
+        snapshots.remove([o for o in snapshots.offsets if o < last_base and o not in bases])
+        self._check_transaction_indexes(segments, snapshots, log_start_offset)
         for segment in segments:
             if segment.transaction_index.exists:
                 segment.transaction_index.truncate_to(recovery_point)
         producers = ProducerStates()
-        load_snapshot(
-            self._files,
-            self._directory,
-            producers,
-            snapshot_offsets,
-            log_start_offset,
-            recovery_point,
-        )
+        snapshots.load(producers, log_start_offset, recovery_point)
         replay(producers, segments, log_end_offset, index_aborted_from=recovery_point)
         producers.remove_expired(self._now_ms, self._config.producer_id_expiration_ms)
-        return producers, snapshot_offsets
+        return producers, snapshots
 
     def _check_transaction_indexes(
-        self, segments: list[Segment], snapshot_offsets: list[int], log_start_offset: int
+        self, segments: list[Segment], snapshots: SnapshotFiles, log_start_offset: int
     ) -> None:
         """Makes damaged transaction indexes anew, from the producers at their segment's start."""
         for slot, segment in enumerate(segments):
@@ -376,13 +369,9 @@ class _Loader:
                 self._report.repairs.append(str(error))
             index.reset()
             producers = ProducerStates()
-            load_snapshot(
-                self._files,
-                self._directory,
-                producers,
-                [offset for offset in snapshot_offsets if offset <= segment.base_offset],
-                log_start_offset,
-                segment.base_offset,
+            earlier = [offset for offset in snapshots.offsets if offset <= segment.base_offset]
+            SnapshotFiles(self._files, self._directory, earlier).load(
+                producers, log_start_offset, segment.base_offset
             )
             end_offset = segments[slot + 1].base_offset if slot + 1 < len(segments) else _OFFSET_MAX
             replay(producers, segments[: slot + 1], end_offset, segment.base_offset)

@@ -1,15 +1,12 @@
-"""Producer state from what is on disk: the newest good snapshot, then the batches after it."""
+"""Producer state from the batches of a log, after the newest good snapshot."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 from tidelog.protocol.control_records import EndMarker, decode_control
 from tidelog.protocol.record_batch import BatchHeader
 from tidelog.protocol.records import Record
-from tidelog.storage.files import CorruptFileError, Files
-from tidelog.storage.producer_snapshot import read_snapshot, snapshot_path
 from tidelog.storage.producer_state import ProducerStates
 from tidelog.storage.segment import Segment
 from tidelog.storage.transaction_index import AbortedTransaction
@@ -50,33 +47,6 @@ def note_batch(
                 )
     producers.map_end_offset = header.next_offset
     return aborted
-
-
-def load_snapshot(
-    files: Files,
-    directory: Path,
-    producers: ProducerStates,
-    snapshot_offsets: list[int],
-    log_start_offset: int,
-    log_end_offset: int,
-) -> None:
-    """Loads the newest snapshot in [log start, log end]; damaged and later ones are removed."""
-    while snapshot_offsets and snapshot_offsets[-1] >= log_start_offset:
-        offset = snapshot_offsets[-1]
-        path = snapshot_path(directory, offset)
-        if offset <= log_end_offset:
-            try:
-                producers.load(read_snapshot(files, path), offset)
-            except (CorruptFileError, FileNotFoundError):
-                pass
-            else:
-                return
-        snapshot_offsets.pop()
-        try:
-            files.unlink(path)
-        except FileNotFoundError:
-            pass
-    producers.clear(log_start_offset)
 
 
 def replay(

@@ -18,6 +18,7 @@ from tidelog.storage.producer_state import (
     NO_SEQUENCE,
     BatchMetadata,
     ProducerState,
+    ProducerStates,
 )
 
 SUFFIX = ".snapshot"
@@ -85,3 +86,46 @@ def write_snapshot(
 
 def read_snapshot(files: Files, path: Path) -> list[ProducerState]:
     return decode_snapshot(read_file(files, path), path)
+
+
+class SnapshotFiles:
+    """The snapshots of one log, ascending by offset."""
+
+    __slots__ = ("_directory", "_files", "offsets")
+
+    def __init__(self, files: Files, directory: Path, offsets: list[int]) -> None:
+        self._files = files
+        self._directory = directory
+        self.offsets = offsets
+
+    def take(self, producers: ProducerStates) -> Path:
+        """Writes a snapshot as of now, unless there is one. Raises OSError."""
+        offset = producers.map_end_offset
+        if offset not in self.offsets[-1:]:
+            write_snapshot(self._files, self._directory, offset, producers.active())
+            self.offsets.append(offset)
+        return snapshot_path(self._directory, offset)
+
+    def load(self, producers: ProducerStates, log_start_offset: int, upper_offset: int) -> None:
+        """Loads the newest snapshot in [log start, upper]; damaged and later ones are removed."""
+        while self.offsets and self.offsets[-1] >= log_start_offset:
+            offset = self.offsets[-1]
+            if offset <= upper_offset:
+                try:
+                    path = snapshot_path(self._directory, offset)
+                    producers.load(read_snapshot(self._files, path), offset)
+                except (CorruptFileError, FileNotFoundError):
+                    pass
+                else:
+                    return
+            self.remove([offset])
+        producers.clear(log_start_offset)
+
+    def remove(self, offsets: Iterable[int]) -> None:
+        removed = set(offsets)
+        self.offsets = [offset for offset in self.offsets if offset not in removed]
+        for offset in removed:
+            try:
+                self._files.unlink(snapshot_path(self._directory, offset))
+            except FileNotFoundError:
+                pass
