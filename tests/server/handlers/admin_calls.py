@@ -88,9 +88,12 @@ def list_offset(
     version: int = 9,
     partition: int = 0,
     current_leader_epoch: int = -1,
+    isolation_level: int = 0,
+    replica_id: int = -1,
 ) -> ListOffsetsPartitionResponse:
     request = ListOffsetsRequest(
-        replica_id=-1,
+        replica_id=replica_id,
+        isolation_level=isolation_level,
         topics=[
             ListOffsetsTopic(
                 name=topic,

@@ -1,8 +1,10 @@
 """ListOffsets: times, special places, and which version knows which."""
 
+import time
 from collections.abc import Callable
 
 import pytest
+from confluent_kafka import Producer
 
 from tests.server.handlers.admin_calls import create_topic, list_offset, produce
 from tidelog.protocol.apis.list_offsets import (
@@ -11,6 +13,7 @@ from tidelog.protocol.apis.list_offsets import (
     ListOffsetsTopic,
 )
 from tidelog.protocol.errors import ErrorCode
+from tidelog.testing.broker import Broker
 from tidelog.testing.wire import WireClient
 
 NewName = Callable[[str], str]
@@ -86,3 +89,31 @@ def test_a_partition_asked_for_twice_is_refused(wire: WireClient, topic: str) ->
     )
     rows = wire.call(request, 7).topics[0].partitions
     assert {row.error_code for row in rows} == {ErrorCode.INVALID_REQUEST}
+
+
+def test_the_end_for_readers_of_committed_records_is_before_open_transactions(
+    wire: WireClient, handlers_broker: Broker, new_name: NewName
+) -> None:
+    topic = new_name("topic")
+    create_topic(wire, topic)
+    producer = Producer(
+        {
+            "bootstrap.servers": handlers_broker.bootstrap_servers,
+            "transactional.id": new_name("transaction"),
+        }
+    )
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(topic, b"value")
+    assert producer.flush(30) == 0
+    assert list_offset(wire, topic, -1).offset == 1
+    assert list_offset(wire, topic, -1, isolation_level=1).offset == 0
+    # A tool for debugging sees the log as it is.
+    assert list_offset(wire, topic, -1, isolation_level=1, replica_id=-2).offset == 1
+    producer.commit_transaction(30)
+    # The commit is answered before its marker is in the log.
+    deadline = time.monotonic() + 30
+    while list_offset(wire, topic, -1, isolation_level=1).offset != 2:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert list_offset(wire, topic, -1).offset == 2
