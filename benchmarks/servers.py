@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from benchmarks.process_usage import Usage, usage_of
+from tidelog.testing.broker import free_port
 
 _POM = Path(__file__).parent / "apache_kafka" / "pom.xml"
 _CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "tidelog-benchmarks"
@@ -30,13 +31,6 @@ class Server(Protocol):
     def stop(self) -> None: ...
 
     def usage(self) -> Usage: ...
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 class _Process:

@@ -15,6 +15,8 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from benchmarks.raw import produce_one_record_requests
+
 _TIMEOUT_S = 300.0
 
 
@@ -229,6 +231,16 @@ def _first_acknowledgement(bootstrap: str, topic: str) -> dict[str, Any]:
     return {}
 
 
+def _one_record_requests(bootstrap: str, topic: str, seconds: float, size: int) -> dict[str, Any]:
+    """Pipelined requests of one record each, by a client on raw sockets."""
+    host, _, port = bootstrap.rpartition(":")
+    result = produce_one_record_requests(host, int(port), topic, seconds=seconds, value_bytes=size)
+    return {
+        "requests": result.requests,
+        "requests_per_s": result.requests / result.seconds,
+    }
+
+
 def _percentiles(latencies_s: list[float]) -> dict[str, float]:
     ordered = sorted(latencies_s)
     last = len(ordered) - 1
@@ -244,6 +256,7 @@ WORKLOADS: dict[str, Callable[..., dict[str, Any]]] = {
     "paced": _paced,
     "one-at-a-time": _one_at_a_time,
     "end-to-end": _end_to_end,
+    "one-record-requests": _one_record_requests,
     "first-acknowledgement": _first_acknowledgement,
 }
 
