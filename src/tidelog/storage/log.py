@@ -20,7 +20,6 @@ import struct
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from tidelog.protocol.control_records import EndMarker, decode_control
 from tidelog.protocol.errors import ApiError, ErrorCode
 from tidelog.protocol.record_batch import (
     CONTROL_MASK,
@@ -44,9 +43,10 @@ from tidelog.storage.leader_epochs import LeaderEpochCache
 from tidelog.storage.log_config import LogConfig
 from tidelog.storage.log_segments import LogSegments
 from tidelog.storage.log_slice import LogSlice, TimestampOffset
+from tidelog.storage.producer_check import check_producers
 from tidelog.storage.producer_replay import note_batch, replay
 from tidelog.storage.producer_snapshot import SnapshotFiles
-from tidelog.storage.producer_state import BatchMetadata, ProducerState, ProducerStates
+from tidelog.storage.producer_state import BatchMetadata, ProducerStates
 from tidelog.storage.retention import count_deletable
 from tidelog.storage.segment import RELATIVE_OFFSET_MAX, Segment
 from tidelog.storage.transaction_index import AbortedTransaction
@@ -305,7 +305,7 @@ class Log:
             )
         batches = self._validator.recompress(batches)
         found = list(iterate_headers(batches))
-        duplicate = self._check_producers(batches, found, origin, transaction_version)
+        duplicate = check_producers(self.producers, batches, found, origin, transaction_version)
         if duplicate is not None:
             return self._duplicate(duplicate)
         first_offset = next_offset = self.log_end_offset
@@ -325,45 +325,6 @@ class Log:
             max(header.max_timestamp for header in placed),
             len(batches),
         )
-
-    def _check_producers(
-        self,
-        batches: memoryview,
-        found: list[tuple[int, BatchHeader]],
-        origin: Origin,
-        transaction_version: int,
-    ) -> BatchMetadata | None:
-        """Checks each batch as if those before it were in the log already."""
-        states: dict[int, ProducerState] = {}
-        for at, header in found:
-            producer_id = header.producer_id
-            if producer_id < 0:
-                continue
-            state = states.get(producer_id)
-            if state is None:
-                known = self.producers.get(producer_id)
-                state = ProducerState(producer_id) if known is None else known.copy()
-                states[producer_id] = state
-            epoch = header.producer_epoch
-            if header.is_control:
-                batch = batches[at : at + header.size_bytes]
-                for record in decode_records(batch, header):
-                    marker = decode_control(record)
-                    if isinstance(marker, EndMarker):
-                        state.check_marker(epoch, marker.coordinator_epoch, transaction_version)
-                        state.add_marker(epoch, marker.coordinator_epoch, record.timestamp)
-                continue
-            duplicate = state.check_batch(
-                epoch,
-                header.base_sequence,
-                header.record_count,
-                header.is_transactional,
-                origin is Origin.CLIENT,
-            )
-            if duplicate is not None:
-                return duplicate
-            state.add_batch(epoch, BatchMetadata(header.last_sequence, 0, 0, 0))
-        return None
 
     def _append_placed(self, batches: memoryview, placed: list[BatchHeader], now_ms: int) -> None:
         """Writes batches that are checked and have their offsets, and notes what they change."""

@@ -11,18 +11,17 @@ when a batch header that fits the entry stands there; when it does not, the inde
 from __future__ import annotations
 
 import os
-import struct
 from collections.abc import Iterator
 from pathlib import Path
 
-from tidelog.protocol.record_batch import (
-    BATCH_OVERHEAD,
-    LOG_OVERHEAD,
-    MAGIC,
-    BatchHeader,
-    compute_crc,
-)
+from tidelog.protocol.record_batch import BATCH_OVERHEAD, LOG_OVERHEAD, BatchHeader
 from tidelog.protocol.records import Record, decode_records
+from tidelog.storage.batch_scan import (
+    WINDOW_BYTES_MIN,
+    read_fully,
+    scan_headers,
+    scan_valid_batches,
+)
 from tidelog.storage.files import Files, OpenFile, write_fully
 from tidelog.storage.log_config import LogConfig
 from tidelog.storage.log_slice import FileSlice, LogSlice, TimestampOffset
@@ -50,9 +49,6 @@ SEGMENT_SUFFIXES = (
 RELATIVE_OFFSET_MAX = (1 << 31) - 1
 _OFFSET_DIGITS = 20
 
-_HEADER = struct.Struct(">qiibIhiqqqhii")
-_SEARCH_WINDOW_BYTES = 4096
-_SCAN_WINDOW_BYTES = 1 << 20
 _POSITIONS_KEPT = 128
 _UNKNOWN_TIMESTAMP = -2
 
@@ -360,83 +356,14 @@ class Segment:
         return self.headers(self._find(offset)[0])
 
     def headers(
-        self, position: int = 0, window_bytes: int = _SEARCH_WINDOW_BYTES
+        self, position: int = 0, window_bytes: int = WINDOW_BYTES_MIN
     ) -> Iterator[tuple[int, BatchHeader]]:
-        """The batches from `position` on, by their headers; ends at the first that is not whole.
-
-        Reads ahead more where batches are small and hardly more than headers where they are large.
-        """
-        size = self.size_bytes
-        fd = self.open().fd
-        pread = self._files.pread
-        window = b""
-        window_start = 0
-        found = 0
-        while position + BATCH_OVERHEAD <= size:
-            at = position - window_start
-            if at + BATCH_OVERHEAD > len(window):
-                if found > 2:
-                    window_bytes = min(window_bytes * 2, _SCAN_WINDOW_BYTES)
-                elif window_bytes > _SEARCH_WINDOW_BYTES:
-                    window_bytes = _SEARCH_WINDOW_BYTES
-                window = pread(fd, min(window_bytes, size - position), position)
-                window_start = position
-                at = found = 0
-                if len(window) < BATCH_OVERHEAD:
-                    return
-            header = BatchHeader._make(_HEADER.unpack_from(window, at))
-            end = position + LOG_OVERHEAD + header.batch_length
-            if not _is_plausible(header) or end > size:
-                return
-            found += 1
-            yield position, header
-            position = end
-
-    def _valid_batches(self, position: int) -> Iterator[tuple[int, BatchHeader, memoryview]]:
-        """The batches from `position` on with their bytes; ends at the first damaged one."""
-        size = self.size_bytes
-        next_offset = self.base_offset
-        window = memoryview(b"")
-        window_start = position
-        needed_bytes = BATCH_OVERHEAD
-        while position + needed_bytes <= size:
-            at = position - window_start
-            if at + needed_bytes > len(window):
-                wanted_bytes = min(max(needed_bytes, _SCAN_WINDOW_BYTES), size - position)
-                window = memoryview(self._read_fully(wanted_bytes, position))
-                window_start = position
-                at = 0
-                if len(window) < needed_bytes:
-                    return
-            header = BatchHeader._make(_HEADER.unpack_from(window, at))
-            if not _is_plausible(header) or header.base_offset < next_offset:
-                return
-            if needed_bytes < header.size_bytes:
-                needed_bytes = header.size_bytes
-                continue
-            batch = window[at : at + header.size_bytes]
-            if (
-                compute_crc(batch, 0, len(batch)) != header.crc
-                or header.last_offset - self.base_offset > RELATIVE_OFFSET_MAX
-            ):
-                return
-            yield position, header, batch
-            next_offset = header.next_offset
-            position += len(batch)
-            needed_bytes = BATCH_OVERHEAD
+        """The batches from `position` on, by their headers; ends at the first that is not whole."""
+        return scan_headers(self._files, self.open().fd, position, self.size_bytes, window_bytes)
 
     def read_records(self, position: int, header: BatchHeader) -> list[Record]:
-        return decode_records(self._read_fully(header.size_bytes, position), header)
-
-    def _read_fully(self, size_bytes: int, position: int) -> bytes:
-        fd = self.open().fd
-        data = self._files.pread(fd, size_bytes, position)
-        while len(data) < size_bytes:
-            more = self._files.pread(fd, size_bytes - len(data), position + len(data))
-            if not more:
-                break
-            data += more
-        return data
+        batch = read_fully(self._files, self.open().fd, header.size_bytes, position)
+        return decode_records(batch, header)
 
     def _find(self, offset: int) -> tuple[int, BatchHeader | None]:
         for position, header in self.headers(self._search_start(offset)):
@@ -521,7 +448,10 @@ class Segment:
         self._bytes_since_index_entry = 0
         end = start
         next_offset = self.base_offset
-        for at, header, batch in self._valid_batches(start):
+        fd = self.open().fd
+        for at, header, batch in scan_valid_batches(self._files, fd, start, self.size_bytes):
+            if not 0 <= header.last_offset - self.base_offset <= RELATIVE_OFFSET_MAX:
+                break
             # The offset is outside of the CRC; below the recovery point compaction leaves gaps.
             is_trusted = header.base_offset < recovery_point or (at == start and start > 0)
             if contiguous and not is_trusted and header.base_offset != next_offset:
@@ -530,7 +460,7 @@ class Segment:
             end = at + header.size_bytes
             next_offset = header.next_offset
             yield header, batch
-        self._files.ftruncate(self.open().fd, end)
+        self._files.ftruncate(fd, end)
         self.size_bytes = end
         self._load_rolling_timestamp()
 
@@ -629,11 +559,3 @@ class Segment:
     def index_paths(self) -> list[Path]:
         """Where the indexes are (the transaction index only if there is one)."""
         return [self.offset_index.path, self.time_index.path, self.transaction_index.path]
-
-
-def _is_plausible(header: BatchHeader) -> bool:
-    return (
-        header.magic == MAGIC
-        and header.batch_length >= BATCH_OVERHEAD - LOG_OVERHEAD
-        and header.last_offset_delta >= 0
-    )
