@@ -162,7 +162,7 @@ class Driver:
         """A new shard from the log, by the short way of loading."""
         self.shard = self._make()
         for key, value, producer_id, producer_epoch in self.log:
-            self.shard.replay_bytes(key, value, producer_id, producer_epoch)
+            self.shard.replay_pairs([(key, value)], producer_id, producer_epoch)
         self._run_all(self.shard.loaded(self.now_ms))
 
     # Classic protocol

@@ -6,7 +6,7 @@ This is where a request meets the kind of group it is for; what happens then is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 from tidelog.coordinator.groups import consumer_records as write
@@ -33,6 +33,7 @@ from tidelog.coordinator.groups.mixed_group import MemberIdRequired, MixedGroups
 from tidelog.coordinator.groups.topics import TopicsView
 from tidelog.coordinator.offset_requests import OffsetRequests
 from tidelog.coordinator.offsets import Offsets
+from tidelog.coordinator.record_pairs import Pair
 from tidelog.coordinator.records.consumer_offsets import CONSUMER_OFFSETS
 from tidelog.coordinator.records.group import GroupMetadataKey, GroupMetadataValue
 from tidelog.coordinator.records.offset import (
@@ -380,16 +381,16 @@ class GroupShard:
         else:
             self.groups.replay_consumer(getattr(key, "group_id"), record)  # noqa: B009
 
-    def replay_bytes(
-        self, key: bytes | None, value: bytes | None, producer_id: int, producer_epoch: int
-    ) -> None:
-        """A record as it is in the log; offsets, which are nearly all of them, the short way."""
-        if key is not None and key[:2] in _OFFSET_KEY_PREFIXES:
-            self.committed.replay_bytes(key, value, producer_id)
-            return
-        record = CONSUMER_OFFSETS.decode(key, value)
-        if record is not None:
-            self.replay(record, producer_id, producer_epoch)
+    def replay_pairs(self, pairs: Iterable[Pair], producer_id: int, producer_epoch: int) -> None:
+        """Records as they are in the log; offsets, which are nearly all of them, the short way."""
+        replay_offset = self.committed.replay_bytes
+        for key, value in pairs:
+            if key is not None and key[:2] in _OFFSET_KEY_PREFIXES:
+                replay_offset(key, value, producer_id)
+                continue
+            record = CONSUMER_OFFSETS.decode(key, value)
+            if record is not None:
+                self.replay(record, producer_id, producer_epoch)
 
     def replay_end_marker(self, producer_id: int, producer_epoch: int, committed: bool) -> None:
         for group_id in self.committed.replay_end_marker(producer_id, committed):

@@ -24,8 +24,11 @@ _KEY_HEAD = PackedStruct(">hh")
 _LENGTH = PackedStruct(">h")
 _INT32 = PackedStruct(">i")
 _VALUE_3_HEAD = PackedStruct(">hqih")
-_VALUE_0_HEAD = PackedStruct(">hqh")
+_VALUE_3_PLAIN = PackedStruct(">hqihq")  # with empty metadata
 _INT64 = PackedStruct(">q")
+
+
+_new_tuple = tuple.__new__
 
 
 class CommittedOffset(NamedTuple):
@@ -47,6 +50,9 @@ class Offsets:
         self._pending: dict[int, dict[tuple[str, str, int], CommittedOffset]] = {}
         self._pending_counts: dict[str, dict[tuple[str, int], int]] = {}
         self._sequence = 0
+        # The table that the last offset was loaded into, and the key it is found by.
+        self._last_prefix = b""
+        self._last_table: dict[int, CommittedOffset] = {}
 
     def groups(self) -> Iterator[str]:
         return iter(self._committed)
@@ -121,43 +127,41 @@ class Offsets:
             value.expire_timestamp,
         )
 
-    def replay_bytes(self, key: bytes, value: bytes | None, producer_id: int) -> str:
-        """Replays an offset record as it is in the log and returns its group.
+    def replay_bytes(self, key: bytes, value: bytes | None, producer_id: int) -> None:
+        """Replays an offset record as it is in the log.
 
-        Loading a partition is mostly this, so the bytes are taken apart here: about 1.5 µs a record
-        against 6 by the generated codecs.
+        Loading a partition is mostly this, so the bytes are taken apart here and the records of one
+        group and topic, which come in a row, share the way to their table: about 1 µs a record
+        against 10 by the generated codecs.
         """
         try:
-            position = 4 + _KEY_HEAD.unpack_from(key)[1]
-            group = key[4:position].decode()
-            end = position + 2 + _LENGTH.unpack_from(key, position)[0]
-            topic = key[position + 2 : end].decode()
-            (partition,) = _INT32.unpack_from(key, end)
-            if value is None:
-                self._remove(group, topic, partition)
-                return group
-            version = value[1]
-            if version == OFFSET_VALUE_VERSION:
-                _, offset, leader_epoch, size = _VALUE_3_HEAD.unpack_from(value)
-                metadata = value[16 : 16 + size].decode() if size else ""
-                (commit_ms,) = _INT64.unpack_from(value, 16 + size)
-                self._put(
-                    group,
-                    topic,
-                    partition,
-                    producer_id,
-                    offset,
-                    leader_epoch,
-                    metadata,
-                    commit_ms,
-                    -1,
+            if producer_id < 0 and value is not None and value[1] == OFFSET_VALUE_VERSION:
+                prefix = key[2:-4]
+                if prefix != self._last_prefix:
+                    group, topic, _ = _parse_key(key)
+                    topics = self._committed.setdefault(group, {})
+                    self._last_table = topics.setdefault(topic, {})
+                    self._last_prefix = prefix
+                (partition,) = _INT32.unpack_from(key, len(prefix) + 2)
+                if len(value) == _VALUE_3_PLAIN.size:
+                    _, offset, leader_epoch, _, commit_ms = _VALUE_3_PLAIN.unpack(value)
+                    metadata = ""
+                else:
+                    _, offset, leader_epoch, size = _VALUE_3_HEAD.unpack_from(value)
+                    metadata = value[16 : 16 + size].decode()
+                    (commit_ms,) = _INT64.unpack_from(value, 16 + size)
+                self._sequence += 1
+                self._last_table[partition] = _new_tuple(
+                    CommittedOffset,
+                    (offset, leader_epoch, metadata, commit_ms, -1, self._sequence),
                 )
-                return group
+                return
+            group, topic, partition = _parse_key(key)
+            version = value[1] if value is not None else -1
         except (IndexError, UnicodeDecodeError, struct_error) as error:
             raise ProtocolError(f"a malformed offset record: {error}") from error
-        decoded = OffsetCommitValue.decode(value, version, 2)
+        decoded = None if value is None else OffsetCommitValue.decode(value, version, 2)
         self.replay(group, topic, partition, decoded, producer_id)
-        return group
 
     def replay_end_marker(self, producer_id: int, committed: bool) -> list[str]:
         """The groups whose offsets the transaction changed."""
@@ -218,6 +222,7 @@ class Offsets:
             return
         partitions.pop(partition, None)
         if not partitions:
+            self._last_prefix = b""
             del topics[topic]
             if not topics:
                 del self._committed[group]
@@ -229,3 +234,13 @@ class Offsets:
             del counts[topic, partition]
             if not counts:
                 del self._pending_counts[group]
+
+
+def _parse_key(key: bytes) -> tuple[str, str, int]:
+    position = 4 + _KEY_HEAD.unpack_from(key)[1]
+    group = key[4:position].decode()
+    end = position + 2 + _LENGTH.unpack_from(key, position)[0]
+    (partition,) = _INT32.unpack_from(key, end)
+    if end + 4 != len(key):
+        raise IndexError(f"a key of {len(key)} bytes ends at {end + 4}")
+    return group, key[position + 2 : end].decode(), partition

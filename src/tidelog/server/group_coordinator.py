@@ -41,7 +41,7 @@ class GroupCoordinator:
             CONSUMER_OFFSETS_TOPIC,
             CONSUMER_OFFSETS,
             self._make_shard,
-            load_record=GroupShard.replay_bytes,
+            load_pairs=GroupShard.replay_pairs,
         )
 
     def start(self) -> None:

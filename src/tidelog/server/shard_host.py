@@ -16,8 +16,8 @@ from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from tidelog.coordinator.record_pairs import Pair, record_pairs
 from tidelog.coordinator.shard import (
-    CoordinatorRecord,
     Outcome,
     RecordCodec,
     Reply,
@@ -25,9 +25,9 @@ from tidelog.coordinator.shard import (
     append_refusal,
 )
 from tidelog.protocol.control_records import EndMarker, decode_control
-from tidelog.protocol.errors import ApiError, ErrorCode
+from tidelog.protocol.errors import ApiError, ErrorCode, ProtocolError
 from tidelog.protocol.record_batch import iterate_headers
-from tidelog.protocol.records import Record, decode_records, encode_batch
+from tidelog.protocol.records import Record, decode_records, encode_batch, records_section
 from tidelog.storage.append_result import Origin
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ Response = TypeVar("Response")
 
 # done(response, None) or done(None, error); called once.
 Done = Callable[[Response | None, ApiError | None], None]
-LoadRecord = Callable[[AnyShard, bytes | None, bytes | None, int, int], None]
+LoadPairs = Callable[[AnyShard, list[Pair], int, int], None]
 
 _LOAD_SLICE_BYTES = 1 << 20
 _LOAD_SLICE_S = 0.02
@@ -109,22 +109,18 @@ class HostedShard(Generic[AnyShard]):
 
     def _load_batches(self, data: bytes) -> None:
         view = memoryview(data)
-        load_record = self._host.load_record
-        shard = self.shard
         for at, header in iterate_headers(view):
             batch = view[at : at + header.size_bytes]
             producer_id = header.producer_id if header.is_transactional else -1
             producer_epoch = header.producer_epoch
-            records = decode_records(batch, header)
             if header.is_control:
-                for record in records:
+                for record in decode_records(batch, header):
                     marker = decode_control(record)
                     if isinstance(marker, EndMarker):
-                        shard.replay_end_marker(producer_id, producer_epoch, marker.is_commit)
+                        self.shard.replay_end_marker(producer_id, producer_epoch, marker.is_commit)
                 continue
-            for record in records:
-                if record.offset >= self._load_offset:
-                    load_record(shard, record.key, record.value, producer_id, producer_epoch)
+            pairs = record_pairs(records_section(batch, header), header.record_count)
+            self._host.load_pairs(self.shard, pairs, producer_id, producer_epoch)
 
     def loaded(self) -> None:
         self.is_loaded = True
@@ -295,7 +291,7 @@ class HostedShard(Generic[AnyShard]):
 class ShardHost(Generic[AnyShard]):
     """The shards of one internal topic on this node.
 
-    load_record: replays a record as it is in the log; the default decodes it with the codec.
+    load_pairs: replays keys and values as they are in the log; the default uses the codec.
     on_effects: carries out what committed outcomes asked for, with the shard's index.
     on_loaded: is told when a shard takes requests.
     """
@@ -307,14 +303,14 @@ class ShardHost(Generic[AnyShard]):
         codec: RecordCodec,
         make_shard: Callable[[int], AnyShard],
         *,
-        load_record: LoadRecord[AnyShard] | None = None,
+        load_pairs: LoadPairs[AnyShard] | None = None,
         on_effects: Callable[[int, list[Any]], None] = lambda index, effects: None,
         on_loaded: Callable[[int, AnyShard], None] = lambda index, shard: None,
     ) -> None:
         self.node = node
         self.topic = topic
         self.codec = codec
-        self.load_record = load_record or self._load_record
+        self.load_pairs = load_pairs or self._load_pairs
         self.on_effects = on_effects
         self.commit_timeout_s = node.config.offsets_commit_timeout_ms / 1000
         self._make_shard = make_shard
@@ -404,7 +400,7 @@ class ShardHost(Generic[AnyShard]):
             return
         try:
             finished = hosted.load_slice()
-        except ApiError as error:
+        except (ApiError, ProtocolError) as error:
             self.node.log.error(
                 "coordinator_load_failed", topic=self.topic, partition=hosted.index, error=error
             )
@@ -416,17 +412,13 @@ class ShardHost(Generic[AnyShard]):
         self._on_loaded(hosted.index, hosted.shard)
         hosted.loaded()
 
-    def _load_record(
-        self,
-        shard: AnyShard,
-        key: bytes | None,
-        value: bytes | None,
-        producer_id: int,
-        producer_epoch: int,
+    def _load_pairs(
+        self, shard: AnyShard, pairs: list[Pair], producer_id: int, producer_epoch: int
     ) -> None:
-        record: CoordinatorRecord | None = self.codec.decode(key, value)
-        if record is not None:
-            shard.replay(record, producer_id, producer_epoch)
+        for key, value in pairs:
+            record = self.codec.decode(key, value)
+            if record is not None:
+                shard.replay(record, producer_id, producer_epoch)
 
 
 def _finish(done: Done[Any], outcome: Outcome[Any], error: ApiError | None) -> None:
