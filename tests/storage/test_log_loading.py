@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -27,6 +28,7 @@ from tidelog.storage.files import CorruptFileError
 from tidelog.storage.log import Log
 from tidelog.storage.log_config import LogConfig
 from tidelog.storage.log_loading import LoadReport, open_log
+from tidelog.storage.segment_swap import begin_swap
 
 SETTINGS: dict[str, Any] = {"segment_bytes": 2000, "index_interval_bytes": 200}
 LAST_TIMESTAMP = NOW_MS + 59
@@ -318,7 +320,8 @@ def write_cleaned(log: Log, directory: Path, bases: list[int]) -> None:
                     data = segment.path.read_bytes()[position : position + header.size_bytes]
                     cleaned.append_as_follower(memoryview(bytearray(data)))
     cleaned.close()
-    for suffix in (".log", ".index", ".timeindex"):
+    (workshop / f"{bases[0]:020d}.txnindex").touch()
+    for suffix in (".log", ".index", ".timeindex", ".txnindex"):
         name = f"{bases[0]:020d}{suffix}"
         shutil.copy(workshop / name, directory / f"{name}.cleaned")
 
@@ -366,6 +369,7 @@ def test_a_compacted_segment_takes_the_place_of_old_ones(tmp_path: Path) -> None
     assert before is not None
     old_bytes = before.read(FILES)
     write_cleaned(log, directory, bases[:2])
+    begin_swap(FILES, directory, bases[0])
     assert log.replace_segments(bases[0], bases[:2])
     assert [segment.base_offset for segment in log.segments] == [bases[0], *bases[2:]]
     expected = [o for o in range(bases[2]) if o % 4 < 2] + list(range(bases[2], 120))
@@ -406,15 +410,15 @@ def test_a_crash_anywhere_in_a_swap_leaves_the_old_or_the_new_segments(tmp_path:
         for path in original.glob("*.cleaned"):
             shutil.copy(path, directory)
         files.left = at
-        stopped = stops(lambda opened=log: opened.replace_segments(bases[0], bases[:2]))  # type: ignore[misc]
+        stopped = stops(partial(begin_swap, files, directory, bases[0])) or stops(
+            partial(log.replace_segments, bases[0], bases[:2])
+        )
         # Recovery itself may be interrupted, once at each of its steps.
         for step in range(30):
             copy = tmp_path / f"{at}-{step}"
             shutil.copytree(directory, copy)
             interrupted = StoppingFiles(step)
-            finished = not stops(
-                lambda c=copy, f=interrupted: reopen(c, files=f, **SETTINGS)  # type: ignore[misc]
-            )
+            finished = not stops(partial(reopen, copy, files=interrupted, **SETTINGS))
             found = offsets(reopen(copy, **SETTINGS))
             assert found in (old, new)
             seen.add(found == new)

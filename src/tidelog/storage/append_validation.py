@@ -116,7 +116,7 @@ class AppendValidator:
                 and now_ms - header[7] > self._before_max_ms
             ):
                 raise self._bad_timestamp(header, now_ms)
-        if self._check_keys and not attributes & CONTROL_MASK:
+        if self._check_keys and origin is Origin.CLIENT:
             _check_keys(batches[at:end], header)
         return header
 

@@ -648,7 +648,7 @@ class Log:
         return self._segments.take_deletable_files(now_ms)
 
     def replace_segments(self, base_offset: int, old_base_offsets: Sequence[int]) -> bool:
-        """Puts the segment that compaction wrote under .cleaned names in place of old ones.
+        """Puts the segment that `segment_swap.begin_swap` made ready in place of old ones.
 
         Returns False, with nothing done, when the old segments are not closed segments of this
         log any more, or when the disk fails. Readers of the old segments go on undisturbed.

@@ -17,7 +17,7 @@ from tidelog.storage.segment import (
     Segment,
     segment_path,
 )
-from tidelog.storage.segment_swap import begin_swap, finish_swap
+from tidelog.storage.segment_swap import finish_swap
 from tidelog.storage.transaction_index import AbortedTransaction
 
 _base_offset_of = attrgetter("base_offset")
@@ -168,7 +168,7 @@ class LogSegments:
         self.active = segment
 
     def replace(self, base_offset: int, old_base_offsets: Sequence[int]) -> bool:
-        """Puts the segment that compaction wrote in place of old ones; see `segment_swap`.
+        """Steps 2 and 3 of `segment_swap`: a new segment in place of old ones.
 
         Returns False, with nothing done, when the old ones are not closed segments of this log.
         """
@@ -178,7 +178,6 @@ class LogSegments:
             return False
         if self.active in old:
             return False
-        begin_swap(self._files, self._directory, base_offset)
         self.discard(old, None)
         finish_swap(self._files, self._directory, base_offset)
         self.all.insert(slot, self._open(base_offset))

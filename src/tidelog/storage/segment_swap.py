@@ -70,8 +70,12 @@ def recover_swaps(
         elif name.endswith(LOG_SUFFIX + SWAP_SUFFIX):
             end_offset = end_offset_of(directory / name, base_offset)
             for old in names:
-                is_replaced = base_offset <= offset_of_file(old) < end_offset
-                if is_replaced and old.endswith(SEGMENT_SUFFIXES):
+                offset = offset_of_file(old)
+                if not old.endswith(SEGMENT_SUFFIXES) or not base_offset <= offset < end_offset:
+                    continue
+                # A file of the same offset without its .swap is the new one, renamed already: a
+                # power cut may keep a later rename and lose an earlier one.
+                if offset != base_offset or old + SWAP_SUFFIX in swaps:
                     _unlink(files, directory / old)
             completed.append(name.removesuffix(SWAP_SUFFIX))
     for base_offset in sorted({offset_of_file(name) for name in swaps}):
