@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from tidelog.protocol.topic_partition import TopicPartition
@@ -30,6 +31,8 @@ from tidelog.storage.offset_checkpoint import (
 from tidelog.storage.worker import Worker
 
 logger = logging.getLogger(__name__)
+
+_FEW_FLUSHES = 16  # that are not worth starting threads for
 
 HighWatermarkOf = Callable[[Log], int]
 Truncated = dict[Log, dict[str, OpenFile]]
@@ -79,6 +82,7 @@ class Checkpointer:
         maintenance: Worker,
         *,
         post: Post,
+        sync_threads: int,
         high_watermark_of: HighWatermarkOf,
         on_failure: Callable[[OSError], None],
     ) -> None:
@@ -87,6 +91,7 @@ class Checkpointer:
         self._journal = journal
         self._maintenance = maintenance
         self._post = post
+        self._sync_threads = sync_threads
         self._high_watermark_of = high_watermark_of
         self._on_failure = on_failure
         self.running = False
@@ -138,11 +143,7 @@ class Checkpointer:
             return
         error: OSError | None = None
         try:
-            for part in flushes:
-                part.flush.run()
-            for log, cut_files in truncated.items():
-                self._sync_truncated(log, cut_files)
-            self._files.sync_directory(self._directory.path)
+            self._sync(flushes, truncated)
         except OSError as failure:
             self._post(partial(self._on_failure, failure))
             return
@@ -152,6 +153,19 @@ class Checkpointer:
         except OSError as failure:
             error = failure
         self._post(partial(self._finish, flushes, truncated, error))
+
+    def _sync(self, flushes: list[LogFlush], truncated: Truncated) -> None:
+        if len(flushes) < _FEW_FLUSHES:
+            for part in flushes:
+                part.flush.run()
+        else:
+            # The filesystem merges syncs that run side by side.
+            with ThreadPoolExecutor(self._sync_threads) as pool:
+                for _ in pool.map(lambda part: part.flush.run(), flushes):
+                    pass
+        for log, cut_files in truncated.items():
+            self._sync_truncated(log, cut_files)
+        self._files.sync_directory(self._directory.path)
 
     def _sync_truncated(self, log: Log, cut_files: dict[str, OpenFile]) -> None:
         """What a truncation removed must stay away when the journal forgets about it."""

@@ -194,7 +194,7 @@ class LogStore:
                 directory.path,
                 config_for=config_for,
                 now_ms=self._now_ms,
-                threads=self._options.recovery_threads if self._options.threaded else 1,
+                threads=self._options.sync_threads if self._options.threaded else 1,
                 progress=progress,
             )
             for topic_partition, log in recovered.logs.items():

@@ -273,11 +273,14 @@ class _DirectoryRecovery:
 
     def _finish_deletion(self, topic_partition: TopicPartition, path: Path) -> bool:
         """Renames a directory that the journal knows as deleted; says whether it was one."""
+        replays = self._replays.get(topic_partition, {})
+        if not any(replay.deleted for replay in replays.values()):
+            return False
         try:
             topic_id = read_topic_id(self._files, path)
         except CorruptFileError:
             return False
-        replay = self._replays.get(topic_partition, {}).get(topic_id or ZERO_UUID)
+        replay = replays.get(topic_id or ZERO_UUID)
         if replay is None or not replay.deleted:
             return False
         target = self._directory / deleted_directory_name(topic_partition)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
@@ -48,6 +49,7 @@ class ServingDirectory:
         self._high_watermark_of = high_watermark_of
         self._on_failure = on_failure
         self._checkpointed_ms = now_ms
+        self._sync_threads = options.sync_threads if options.threaded else 1
         self.directory = directory
         if not recovered.clean:
             # The old journal may go only when the segments are known to hold what it held.
@@ -74,6 +76,7 @@ class ServingDirectory:
             self.journal,
             self._maintenance,
             post=post,
+            sync_threads=self._sync_threads,
             high_watermark_of=high_watermark_of,
             on_failure=self._fail,
         )
@@ -178,21 +181,29 @@ class ServingDirectory:
             self.journal.close()
 
     def _close_logs(self, end_lsn: int) -> None:
-        for cut_files in self.journal.take_truncated().values():
-            for file in cut_files.values():
-                self._files.fdatasync(file.fd)
-        for log in self.directory.logs.values():
-            log.flush()
-            log.close()
-            if self.journal.has_changed(log):
-                # Truncation and retention cut and rename without a sync.
-                self._files.fdatasync(log.segments[-1].open().fd)
-                self._files.sync_directory(log.directory)
+        cut_files = [
+            file for files in self.journal.take_truncated().values() for file in files.values()
+        ]
+        # The filesystem merges syncs that run side by side, so many logs close in little time.
+        with ThreadPoolExecutor(self._sync_threads) as pool:
+            for _ in pool.map(lambda file: self._files.fdatasync(file.fd), cut_files):
+                pass
+            for _ in pool.map(self._close_log, self.directory.logs.values()):
+                pass
         offsets = OffsetCheckpoints(self.directory.logs, self._high_watermark_of)
         self._files.sync_directory(self.directory.path)
         offsets.write(self._files, self.directory)
         self.journal.settle_checkpoint(end_lsn)
         write_clean_shutdown(self._files, self.directory.path)
+
+    def _close_log(self, log: Log) -> None:
+        log.flush()
+        log.close()
+        if self.journal.has_changed(log):
+            # Truncation and retention cut and rename without a sync.
+            self._files.fdatasync(log.segments[-1].open().fd)
+            self._files.sync_directory(log.directory)
+            log.release()
 
     # On the maintenance thread
 

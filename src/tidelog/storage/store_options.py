@@ -9,6 +9,7 @@ from dataclasses import dataclass
 class StoreOptions:
     """`cluster_id` None takes the one in the data directories, or makes one up when they are new.
 
+    `sync_threads` sync files side by side in checkpoints, recovery and at the end.
     `threaded` False does everything on the calling thread, in one deterministic order.
     """
 
@@ -18,9 +19,9 @@ class StoreOptions:
     journal_first_file_bytes: int = 1 << 20
     journal_spares_max: int = 6
     journal_waiting_bytes_max: int = 64 << 20
-    direct_sync_bytes: int = 1 << 20
+    direct_sync_bytes: int = 256 << 10
     checkpoint_journal_bytes: int = 64 << 20
     checkpoint_appended_bytes: int = 1 << 30
     checkpoint_interval_ms: int = 60_000
-    recovery_threads: int = 4
+    sync_threads: int = 16
     threaded: bool = True
