@@ -149,6 +149,11 @@ class Connection:
         return bool(self._pending or self._outgoing or self._backlog is not None)
 
     @property
+    def is_answering(self) -> bool:
+        """Whether there are answers that are to leave, at the end of this turn or later."""
+        return self._is_dirty or bool(self._outgoing)
+
+    @property
     def is_sending(self) -> bool:
         """Whether there are answers that the client has not taken yet."""
         return bool(self._outgoing)

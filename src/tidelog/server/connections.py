@@ -169,8 +169,8 @@ class Connections:
         self._sweep_later()
 
     def _refuse(self, sock: socket.socket, peer: tuple[str, int], reason: str) -> None:
-        sock.close()
         self.metrics.connections_refused += 1
+        sock.close()
         self.log.warning("connection_refused", peer=f"{peer[0]}:{peer[1]}", reason=reason)
 
 

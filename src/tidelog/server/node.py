@@ -31,6 +31,7 @@ from tidelog.server.fetch_sessions import FetchSessions
 from tidelog.server.group_coordinator import GroupCoordinator
 from tidelog.server.listener import Listener
 from tidelog.server.local_partitions import LocalPartitions
+from tidelog.server.log_cleaning import LogCleaning
 from tidelog.server.maintenance import Maintenance
 from tidelog.server.metrics import Metrics
 from tidelog.server.reactor import Reactor
@@ -89,6 +90,7 @@ class Node:
     store: LogStore
     groups: GroupCoordinator
     transactions: TransactionCoordinator
+    cleaning: LogCleaning
     metadata: MetadataLog
     controller: Controller
     cluster_id: str
@@ -143,7 +145,6 @@ class Node:
                 node_id=config.node_id,
                 cluster_id=config.cluster_id,
                 checkpoint_interval_ms=config.log_flush_offset_checkpoint_interval_ms,
-                recovery_threads=config.num_recovery_threads_per_data_dir,
             ),
             post=self.reactor.post,
             now_ms=self.now_ms(),
@@ -198,6 +199,8 @@ class Node:
         self.groups.start()
         self.transactions = TransactionCoordinator(self)
         self.transactions.start()
+        self.cleaning = LogCleaning(self)
+        self.cleaning.start()
         self.reactor.turn_end_hooks.append(self._end_turn)
         Maintenance(self).start()
         for acceptor in self._acceptors:
@@ -305,7 +308,7 @@ class Node:
         """Wait for produce requests that wait for durability and answers that are on their way."""
         metrics = self.metrics
         is_busy = metrics.delayed_produces or any(
-            connection.is_sending for connection in self.connections.all.values()
+            connection.is_answering for connection in self.connections.all.values()
         )
         if is_busy and self.reactor.now < deadline:
             self.reactor.call_later(_FINISH_POLL_S, lambda: self._stop_when_finished(deadline))
@@ -315,6 +318,7 @@ class Node:
 
     def _close(self) -> None:
         """Write everything down and let go of it."""
+        self.cleaning.close()
         self.transactions.close()
         self.groups.close()
         self.metadata.close()

@@ -46,6 +46,7 @@ FLEXIBLE_FROM = PRODUCE_FLEXIBLE_FROM
 _ACKS = (-1, 0, 1)
 _ADMIN_CLIENT_ID = "__admin_client"
 _ZSTD_FROM = 7
+_ABORTABLE_FROM = 11
 _TRANSACTIONS_V2_FROM = 12
 _batch_length = Struct(">i").unpack_from
 
@@ -236,7 +237,13 @@ def _append_transactional(
         _append_all(node, request, data, refused, transaction_version, deferred)
 
     node.transactions.appends.verify(
-        transactional_id, producer[0], producer[1], list(places), uses_v2, verified
+        transactional_id,
+        producer[0],
+        producer[1],
+        list(places),
+        uses_v2,
+        verified,
+        knows_abortable=version >= _ABORTABLE_FROM,
     )
     return deferred
 

@@ -1,0 +1,237 @@
+"""Connections: frames in pieces, lies, limits, slow and silent clients."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import time
+from collections.abc import Callable
+
+import pytest
+
+from tests.server.batches import batch, fetch_request, produce, produce_request, rows, values
+from tests.server.running_node import RunningNode
+from tidelog.protocol.apis.api_versions import ApiVersionsRequest
+from tidelog.testing.wire import WireClient
+
+StartNode = Callable[..., RunningNode]
+
+
+def _wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come to that"
+        time.sleep(0.002)
+
+
+def _is_served(client: WireClient) -> bool:
+    return bool(client.call(ApiVersionsRequest(), 0).error_code == 0)
+
+
+def test_a_frame_may_come_byte_by_byte(shared_node: RunningNode) -> None:
+    with shared_node.client() as client:
+        for byte in client.frame(ApiVersionsRequest(), 0):
+            client.socket.sendall(bytes([byte]))
+        assert client.receive()[1].error_code == 0
+        assert _is_served(client)
+
+
+@pytest.mark.parametrize("piece_bytes", [1, 3, 1000, 65_537])
+def test_frames_of_all_sizes_may_be_cut_anywhere(
+    shared_node: RunningNode, piece_bytes: int
+) -> None:
+    topic = f"pieces-{piece_bytes}"
+    shared_node.create_topic(topic, durability="page-cache")
+    sizes = [10, 700, 10] if piece_bytes < 1000 else [10, 300_000, 5, 70_000, 900_000, 20]
+    with shared_node.client() as client:
+        data = b"".join(
+            client.frame(produce_request(topic, {0: batch(bytes([size % 251]) * size)}), 9)
+            for size in sizes
+        )
+        for start in range(0, len(data), piece_bytes):
+            client.socket.sendall(data[start : start + piece_bytes])
+        for number in range(len(sizes)):
+            row = client.receive()[1].responses[0].partition_responses[0]
+            assert (row.error_code, row.base_offset) == (0, number)
+        found: list[bytes] = []
+        while len(found) < len(sizes):
+            found += values(rows(client.call(fetch_request(topic, {0: len(found)}), 12))[0])
+        assert found == [bytes([size % 251]) * size for size in sizes]
+
+
+@pytest.mark.parametrize("claimed_bytes", [-1, -(2**31), 0, 7, 2**31 - 1, 100 * 1024 * 1024 + 1])
+def test_a_length_that_cannot_be_ends_the_connection(
+    shared_node: RunningNode, claimed_bytes: int
+) -> None:
+    with shared_node.client() as client:
+        client.socket.sendall(struct.pack(">i", claimed_bytes))
+        if 0 < claimed_bytes < 8 or claimed_bytes > 8:
+            client.socket.sendall(b"\0" * 4)
+        assert client.is_ended()
+
+
+def test_a_length_that_lies_takes_no_memory(shared_node: RunningNode) -> None:
+    shared = shared_node.node.connections
+    liars = [shared_node.client() for _ in range(20)]
+    for liar in liars:
+        liar.socket.sendall(struct.pack(">ihhih", 100 * 1024 * 1024, 0, 9, 1, -1) + bytes(100))
+    _wait_until(
+        lambda: shared_node.call(
+            lambda: sum(bool(each.frame_charged_bytes) for each in shared.all.values()) == 20
+        )
+    )
+    charged = shared_node.call(
+        lambda: sum(each.frame_charged_bytes for each in shared.all.values())
+    )
+    assert charged <= 20 * 64 * 1024
+    for liar in liars:
+        liar.close()
+    _wait_until(lambda: shared_node.call(lambda: shared._frame_buffers_bytes) == 0)
+    with shared_node.client() as client:
+        assert _is_served(client)
+
+
+def test_unknown_apis_and_garbage_end_only_their_own_connection(shared_node: RunningNode) -> None:
+    with shared_node.client() as good:
+        for garbage in (
+            struct.pack(">ihhih", 10, 999, 0, 1, -1),
+            struct.pack(">ihhih", 10, 3, 99, 1, -1),
+            struct.pack(">ihhih", 20, 18, 0, 1, 500) + bytes(10),
+            b"GET / HTTP/1.1\r\nHost: broker\r\n\r\n",
+            b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(600),
+        ):
+            with shared_node.client() as bad:
+                bad.socket.sendall(garbage)
+                bad.socket.shutdown(socket.SHUT_WR)
+                assert bad.is_ended()
+            assert _is_served(good)
+
+
+def test_an_unknown_version_of_api_versions_is_answered_in_version_0(
+    shared_node: RunningNode,
+) -> None:
+    from tidelog.protocol.apis.api_versions import ApiVersionsResponse
+
+    with shared_node.client() as client:
+        client.socket.sendall(struct.pack(">ihhih", 18, 18, 77, 4711, -1) + bytes(8))
+        frame = client.receive_frame()
+        assert struct.unpack_from(">i", frame)[0] == 4711
+        response = ApiVersionsResponse.decode(frame, 0, 4)
+        assert response.error_code == 35
+        assert 18 in {row.api_key for row in response.api_keys}
+        # The connection is good for the version that the client learned now.
+        assert _is_served(client)
+
+
+def test_a_client_that_does_not_read_is_not_read_from(start_node: StartNode) -> None:
+    node = start_node({"socket.send.buffer.bytes": "16384"})
+    node.create_topic("unread", durability="page-cache")
+    with node.client() as producer:
+        for _ in range(8):
+            produce(producer, "unread", bytes(500_000))
+    reader = node.client(receive_buffer_bytes=4096)
+    frames = [
+        reader.frame(fetch_request("unread", {0: 0}, partition_max_bytes=4_000_000), 12)
+        for _ in range(8)
+    ]
+    reader.socket.sendall(b"".join(frames))
+    connections = node.node.connections
+
+    def outgoing_bytes() -> int:
+        return max(each._outgoing_bytes for each in connections.all.values())
+
+    _wait_until(lambda: node.call(outgoing_bytes) > 1_000_000)
+    # One answer above the limit waits, not eight.
+    assert node.call(outgoing_bytes) < 2 * 4_100_000
+    with node.client() as other:
+        assert _is_served(other)
+    for number in range(8):
+        correlation_id, response = reader.receive()
+        assert correlation_id == number + 1
+        assert len(bytes(rows(response)[0].records)) > 3_000_000
+
+
+def test_a_client_that_never_reads_is_closed(start_node: StartNode) -> None:
+    node = start_node({"socket.unread.timeout.ms": "200", "socket.send.buffer.bytes": "16384"})
+    node.create_topic("never-read", durability="page-cache")
+    with node.client() as producer:
+        for _ in range(8):
+            produce(producer, "never-read", bytes(500_000))
+    reader = node.client(receive_buffer_bytes=4096)
+    reader.send(fetch_request("never-read", {0: 0}, partition_max_bytes=4_000_000), 12)
+    _wait_until(lambda: node.node.metrics.connections_open == 0)
+    assert node.node.metrics.connections_closed >= 2
+
+
+def test_an_idle_connection_is_closed_and_a_waiting_one_not(start_node: StartNode) -> None:
+    node = start_node({"connections.max.idle.ms": "300"})
+    node.create_topic("idle")
+    idle, waiting = node.client(), node.client()
+    assert _is_served(idle)
+    waiting.send(fetch_request("idle", {0: 0}, max_wait_ms=1500), 12)
+    assert idle.is_ended()
+    assert waiting.receive()[1].error_code == 0
+
+
+def test_connections_are_limited_in_total_and_per_address(start_node: StartNode, tmp_path) -> None:  # type: ignore[no-untyped-def]
+    node = start_node({"max.connections": "2"})
+    first, second, third = (node.client() for _ in range(3))
+    assert _is_served(first)
+    assert _is_served(second)
+    assert third.is_ended()
+    first.close()
+    _wait_until(lambda: node.node.metrics.connections_open == 1)
+    assert _is_served(node.client())
+
+    other = start_node(
+        {"max.connections.per.ip": "5", "max.connections.per.ip.overrides": "127.0.0.1:1"},
+        tmp_path / "other",
+    )
+    assert _is_served(other.client())
+    assert other.client().is_ended()
+    assert other.node.metrics.connections_refused >= 1
+
+
+def test_requests_wait_while_too_many_bytes_are_in_flight(start_node: StartNode) -> None:
+    node = start_node({"queued.max.request.bytes": "100000"})
+    node.create_topic("budget")
+    clients = [node.client() for _ in range(4)]
+    for client in clients:
+        frame = client.frame(produce_request("budget", {0: batch(bytes(30_000))}), 9)
+        client.socket.sendall(frame)
+        for _ in range(9):
+            client.socket.sendall(
+                client.frame(produce_request("budget", {0: batch(bytes(30_000))}), 9)
+            )
+    for client in clients:
+        for _ in range(10):
+            assert client.receive()[1].responses[0].partition_responses[0].error_code == 0
+    assert node.call(lambda: node.node.metrics.in_flight_bytes) == 0
+    assert node.call(lambda: node.node.metrics.requests_in_flight) == 0
+
+
+def test_many_idle_connections_cost_little(start_node: StartNode) -> None:
+    node = start_node()
+    clients = [node.client() for _ in range(300)]
+    _wait_until(lambda: node.node.metrics.connections_open == 300)
+    assert _is_served(clients[0])
+    assert _is_served(clients[-1])
+    for client in clients:
+        client.close()
+    _wait_until(lambda: node.node.metrics.connections_open == 0)
+    assert node.node.connections._per_host == {}
+
+
+def test_a_half_closed_client_still_gets_what_it_sent_processed(shared_node: RunningNode) -> None:
+    shared_node.create_topic("half-closed")
+    with shared_node.client() as client:
+        frames = [
+            client.frame(produce_request("half-closed", {0: batch(b"x")}), 9) for _ in range(20)
+        ]
+        # A request behind them that has to wait for their answers is the backlog.
+        frames.append(client.frame(ApiVersionsRequest(), 0))
+        client.socket.sendall(b"".join(frames))
+        client.socket.shutdown(socket.SHUT_WR)
+        with shared_node.client() as other:
+            found = other.call(fetch_request("half-closed", {0: 19}, max_wait_ms=20_000), 12)
+            assert values(rows(found)[0]) == [b"x"]
