@@ -101,7 +101,7 @@ def rows(response: Any) -> dict[int, Any]:
 def values(row: Any) -> list[bytes]:
     """The values of the records in a row of a fetch response."""
     return [
-        record.value
+        record.value or b""
         for _, records in decode_batches(memoryview(row.records or b""))
         for record in records
     ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
 from tests.server.batches import batch, fetch_request, produce, produce_request, rows, values
 from tests.server.running_node import RunningNode
@@ -63,7 +64,7 @@ def test_at_least_one_batch_comes_whatever_the_limits(shared_node: RunningNode) 
             produce(client, "limits", bytes(1000), partition=partition)
             produce(client, "limits", bytes(1000), partition=partition)
 
-        def count(**limits: int) -> list[int]:
+        def count(**limits: Any) -> list[int]:
             request = fetch_request("limits", {0: 0, 1: 0, 2: 0}, **limits)
             found = rows(client.call(request, 12))
             return [len(values(found[index])) for index in range(3)]
@@ -217,7 +218,7 @@ def test_a_session_sends_only_what_is_new(shared_node: RunningNode) -> None:
         assert full.session_id > 0
         assert sorted(rows(full)) == [0, 1, 2]
 
-        def go_on(epoch: int, offsets: dict[int, int], **more: object):  # type: ignore[no-untyped-def]
+        def go_on(epoch: int, offsets: dict[int, int], **more: Any) -> Any:
             request = fetch_request(
                 "session", offsets, session_id=full.session_id, session_epoch=epoch, **more
             )
@@ -260,10 +261,8 @@ def test_a_big_answer_arrives_whole_and_in_order(shared_node: RunningNode) -> No
     with shared_node.client() as client:
         for number in range(40):
             for partition in range(2):
-                request = produce_request(
-                    "big", {partition: batch(bytes([number]) * 100_000)}, acks=1
-                )
-                client.send(request, 9)
+                records = batch(bytes([number]) * 100_000)
+                client.send(produce_request("big", {partition: records}, acks=1), 9)
         for _ in range(80):
             client.receive()
     # A reader with a small window: the answer is sent in many pieces.
