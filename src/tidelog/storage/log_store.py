@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tidelog.protocol.errors import ApiError, ErrorCode
 from tidelog.protocol.topic_partition import TopicPartition
-from tidelog.storage.files import Files, OsFiles
+from tidelog.storage.files import CorruptFileError, Files, OsFiles
 from tidelog.storage.journal import Post
 from tidelog.storage.log import Log
 from tidelog.storage.log_config import LogConfig
@@ -225,9 +225,15 @@ class LogStore:
         self.strays += recovered.strays
         for path in recovered.strays:
             logger.warning("%s is not a part of the store and is left alone", path)
-        self.checkpointed_high_watermarks.update(
-            read_offsets(self._files, directory.path / HIGH_WATERMARKS)
-        )
+        self._read_high_watermarks(directory)
+
+    def _read_high_watermarks(self, directory: LogDirectory) -> None:
+        try:
+            offsets = read_offsets(self._files, directory.path / HIGH_WATERMARKS)
+        except CorruptFileError as error:
+            logger.warning("%s; high watermarks start at the log starts", error)
+        else:
+            self.checkpointed_high_watermarks.update(offsets)
 
     def _serving_of(self, log: Log) -> ServingDirectory:
         return next(s for s in self._serving if s.directory.path == log.directory.parent)

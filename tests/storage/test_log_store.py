@@ -1,0 +1,389 @@
+"""The store: identity and lock, placement, deletion, clean shutdown, failing and full disks."""
+
+import errno
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.storage.store_cases import (
+    ORDERS,
+    SMALL,
+    TOPIC_ID,
+    Loop,
+    append,
+    open_store,
+    values_of,
+)
+from tidelog.protocol.errors import ApiError, ErrorCode
+from tidelog.protocol.topic_partition import TopicPartition
+from tidelog.storage.files import CorruptFileError
+from tidelog.storage.log_config import LogConfig
+from tidelog.storage.log_directory import DirectoryState, LogDirectoryError
+from tidelog.storage.log_store import LogStore
+from tidelog.testing.faults import FaultyFiles
+
+PAGE_CACHE = LogConfig(durability="page-cache")
+
+
+def storage_error(call: object, *arguments: object) -> ApiError:
+    with pytest.raises(ApiError) as caught:
+        call(*arguments)  # type: ignore[operator]
+    assert caught.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+    return caught.value
+
+
+# Identity
+
+
+def test_a_new_directory_gets_kafkas_meta_properties(tmp_path: Path) -> None:
+    store = open_store(tmp_path, options=replace(SMALL, node_id=7))
+    lines = (tmp_path / "meta.properties").read_text().splitlines()
+    assert lines[:3] == ["version=1", f"cluster.id={store.cluster_id}", "node.id=7"]
+    assert lines[3].startswith("directory.id=")
+    directory_id = store.directories[0].directory_id
+    store.close()
+    again = open_store(tmp_path, options=replace(SMALL, node_id=7))
+    assert (again.cluster_id, again.directories[0].directory_id) == (store.cluster_id, directory_id)
+    again.close()
+
+
+def test_a_directory_in_use_is_refused(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    with pytest.raises(LogDirectoryError, match="in use by another node"):
+        open_store(tmp_path)
+    store.close()
+    open_store(tmp_path).close()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (replace(SMALL, node_id=2), "belongs to node 1, not to node 2"),
+        (replace(SMALL, cluster_id="another"), "belongs to cluster .* not to another"),
+    ],
+)
+def test_a_directory_of_somebody_else_is_refused(
+    tmp_path: Path, options: object, message: str
+) -> None:
+    open_store(tmp_path).close()
+    with pytest.raises(LogDirectoryError, match=message):
+        open_store(tmp_path, options=options)  # type: ignore[arg-type]
+    open_store(tmp_path).close()
+
+
+def test_a_copied_directory_is_refused(tmp_path: Path) -> None:
+    first, second = tmp_path / "1", tmp_path / "2"
+    open_store(first).close()
+    second.mkdir()
+    (second / "meta.properties").write_bytes((first / "meta.properties").read_bytes())
+    with pytest.raises(LogDirectoryError, match=r"same directory\.id"):
+        open_store(first, second)
+
+
+def test_damaged_meta_properties_are_refused_with_what_to_do(tmp_path: Path) -> None:
+    open_store(tmp_path).close()
+    (tmp_path / "meta.properties").write_text("version=1\nnode.id=x\n")
+    with pytest.raises(CorruptFileError, match=r"meta\.properties.*Write the right values"):
+        open_store(tmp_path)
+
+
+# Logs
+
+
+def test_partitions_are_spread_over_directories_and_found_again(tmp_path: Path) -> None:
+    directories = [tmp_path / "1", tmp_path / "2", tmp_path / "3"]
+    store = open_store(*directories)
+    for n in range(9):
+        log = store.create(TopicPartition("orders", n), TOPIC_ID, LogConfig())
+        append(log, b"%d" % n)
+    store.commit()
+    counts = [len(list(directory.glob("orders-*"))) for directory in directories]
+    assert counts == [3, 3, 3]
+    store.close()
+    store = open_store(*directories)
+    for n in range(9):
+        assert values_of(store.logs[TopicPartition("orders", n)]) == [b"%d" % n]
+    store.close()
+
+
+def test_a_partition_in_two_directories_is_refused(tmp_path: Path) -> None:
+    for name in ("1", "2"):
+        store = open_store(tmp_path / name, options=replace(SMALL, cluster_id="c"))
+        store.create(ORDERS, TOPIC_ID, LogConfig())
+        store.close()
+    with pytest.raises(LogDirectoryError, match="orders-0 is in two log directories"):
+        open_store(tmp_path / "1", tmp_path / "2")
+
+
+def test_a_deleted_partition_is_gone_and_its_name_is_free(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    append(store.create(ORDERS, TOPIC_ID, LogConfig()), b"old")
+    store.delete(ORDERS)
+    assert store.get(ORDERS) is None
+    log = store.create(ORDERS, bytes(16 * [9]), LogConfig())
+    append(log, b"new")
+    store.commit()
+    assert [p.name for p in tmp_path.iterdir() if p.name.startswith("orders")] == ["orders-0"]
+    store.close(clean=False)
+    store = open_store(tmp_path)
+    assert values_of(store.logs[ORDERS]) == [b"new"]
+    assert store.logs[ORDERS].topic_id == bytes(16 * [9])
+    store.close()
+
+
+def test_frames_of_a_deleted_partition_do_not_come_back(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    append(store.create(ORDERS, TOPIC_ID, LogConfig()), b"a")
+    store.commit()
+    store.delete(ORDERS)
+    store.commit()
+    store.close(clean=False)
+    store = open_store(tmp_path)
+    assert store.logs == {}
+    assert not list(tmp_path.glob("orders*"))
+    store.close()
+
+
+def test_the_longest_topic_name_can_be_deleted(tmp_path: Path) -> None:
+    longest = TopicPartition("x" * 249, 12345)
+    store = open_store(tmp_path)
+    append(store.create(longest, TOPIC_ID, LogConfig()), b"a")
+    store.commit()
+    store.delete(longest)
+    store.commit()
+    assert not list(tmp_path.glob("xxx*"))
+    store.close()
+
+
+def test_strangers_in_the_directory_are_left_alone_and_reported(tmp_path: Path) -> None:
+    open_store(tmp_path).close()
+    (tmp_path / "notes.txt").write_text("hello")
+    (tmp_path / "orders-0.abc-future").mkdir()
+    (tmp_path / "__cluster_metadata-0").mkdir()
+    store = open_store(tmp_path)
+    assert sorted(path.name for path in store.strays) == ["notes.txt", "orders-0.abc-future"]
+    store.close()
+    assert (tmp_path / "notes.txt").read_text() == "hello"
+    assert (tmp_path / "orders-0.abc-future").is_dir()
+
+
+# Shutdown and checkpoints
+
+
+def test_a_clean_close_leaves_nothing_to_recover(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    log = store.create(ORDERS, TOPIC_ID, LogConfig())
+    append(log, b"a", b"b")
+    store.close()
+    assert (tmp_path / ".kafka_cleanshutdown").exists()
+    assert (tmp_path / "recovery-point-offset-checkpoint").read_text() == "0\n1\norders 0 2\n"
+    progress: list[object] = []
+    store = LogStore.open(
+        [tmp_path], SMALL, post=lambda call: call(), now_ms=1000, progress=progress.append
+    )
+    assert progress == []
+    assert not (tmp_path / ".kafka_cleanshutdown").exists()
+    assert values_of(store.logs[ORDERS]) == [b"a", b"b"]
+    store.close()
+
+
+def test_a_crash_is_recovered_with_progress(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    for n in range(5):
+        append(store.create(TopicPartition("orders", n), TOPIC_ID, LogConfig()), b"a")
+    store.commit()
+    store.close(clean=False)
+    progress: list[tuple[int, int]] = []
+    store = LogStore.open(
+        [tmp_path],
+        SMALL,
+        post=lambda call: call(),
+        now_ms=1000,
+        progress=lambda state: progress.append((state.recovered, state.total)),
+    )
+    assert progress == [(n + 1, 5) for n in range(5)]
+    assert all(values_of(log) == [b"a"] for log in store.logs.values())
+    store.close()
+
+
+def test_a_checkpoint_moves_recovery_points_and_keeps_log_starts(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    log = store.create(ORDERS, TOPIC_ID, LogConfig())
+    append(log, b"a", b"b")
+    append(log, b"c")
+    store.commit()
+    log.advance_log_start(2)
+    assert log.recovery_point == 0
+    store.checkpoint()
+    assert log.recovery_point == 3
+    append(log, b"d")
+    store.commit()
+    store.close(clean=False)
+    assert (tmp_path / "recovery-point-offset-checkpoint").read_text() == "0\n1\norders 0 3\n"
+    store = open_store(tmp_path)
+    assert store.logs[ORDERS].log_start_offset == 2
+    assert values_of(store.logs[ORDERS])[-2:] == [b"c", b"d"]
+    store.close()
+
+
+def test_checkpoints_come_by_time(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    log = store.create(ORDERS, TOPIC_ID, LogConfig())
+    append(log, b"a")
+    store.commit()
+    store.maintain(2000)
+    assert log.recovery_point == 0
+    store.maintain(62_000)
+    assert log.recovery_point == 1
+    store.close()
+
+
+def test_a_checkpoint_on_its_thread_goes_beside_appends(tmp_path: Path) -> None:
+    loop = Loop()
+    options = replace(SMALL, threaded=True, checkpoint_journal_bytes=20 << 10)
+    store = LogStore.open([tmp_path], options, post=loop.post, now_ms=1000)
+    logs = [store.create(TopicPartition("orders", n), TOPIC_ID, LogConfig()) for n in range(40)]
+    for turn in range(50):
+        for log in logs:
+            append(log, b"%d" % turn)
+        store.commit()
+    loop.run_until(lambda: all(log.durable_offset == 50 for log in logs))
+    loop.run_until(lambda: all(log.recovery_point > 0 for log in logs))
+    store.close(clean=False)
+    store = open_store(tmp_path)
+    assert all(
+        values_of(log) == [b"%d" % turn for turn in range(50)] for log in store.logs.values()
+    )
+    store.close()
+
+
+# Durability per topic
+
+
+def test_page_cache_topics_are_acknowledged_at_once_and_not_journaled(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    log = store.create(ORDERS, TOPIC_ID, PAGE_CACHE)
+    append(log, b"a")
+    assert log.durable_offset == 1
+    store.close()
+
+
+def test_durability_fsync_takes_hold_with_a_flush(tmp_path: Path) -> None:
+    files = FaultyFiles(tmp_path / "disk")
+    store = open_store(files.root, files=files)
+    log = store.create(ORDERS, TOPIC_ID, PAGE_CACHE)
+    append(log, b"a")
+    store.set_config(ORDERS, LogConfig())
+    append(log, b"b")
+    assert log.durable_offset == 1
+    store.commit()
+    assert log.durable_offset == 2
+    for seed in range(8):
+        after = files.power_cut(tmp_path / "after", seed)
+        recovered = open_store(after.root, files=after)
+        assert values_of(recovered.logs[ORDERS]) == [b"a", b"b"]
+        recovered.close()
+
+
+def test_durability_page_cache_takes_hold_at_once(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    log = store.create(ORDERS, TOPIC_ID, LogConfig())
+    append(log, b"a")
+    store.set_config(ORDERS, PAGE_CACHE)
+    assert log.durable_offset == 1
+    append(log, b"b")
+    assert log.durable_offset == 2
+    store.close()
+
+
+# Failing and full disks
+
+
+def test_a_failed_disk_takes_only_its_partitions_along(tmp_path: Path) -> None:
+    files = FaultyFiles(tmp_path)
+    store = open_store(tmp_path / "1", tmp_path / "2", files=files)
+    failures: list[tuple[DirectoryState, list[TopicPartition]]] = []
+    store.on_directory_failure = lambda state, logs: failures.append((state, logs))
+    logs = [store.create(TopicPartition("orders", n), TOPIC_ID, LogConfig()) for n in range(2)]
+    for log in logs:
+        append(log, b"a")
+    store.commit()
+    broken, sound = logs
+    files.fail(broken.directory.parent)
+    storage_error(append, broken, b"b")
+    append(sound, b"b")
+    store.commit()
+    assert sound.durable_offset == 2
+    ((state, partitions),) = failures
+    assert (state.path, state.online, partitions) == (
+        broken.directory.parent,
+        False,
+        [broken.topic_partition],
+    )
+    assert [state.online for state in store.directories] == [
+        path != broken.directory.parent for path in (tmp_path / "1", tmp_path / "2")
+    ]
+    new = store.create(TopicPartition("new", 0), TOPIC_ID, LogConfig())
+    assert new.directory.parent == sound.directory.parent
+    files.heal()
+    store.close()
+    store = open_store(tmp_path / "1", tmp_path / "2", files=files)
+    assert values_of(store.logs[broken.topic_partition]) == [b"a"]
+    assert values_of(store.logs[sound.topic_partition]) == [b"a", b"b"]
+    store.close()
+
+
+def test_a_failed_sync_of_a_checkpoint_takes_the_directory_offline(tmp_path: Path) -> None:
+    files = FaultyFiles(tmp_path)
+    store = open_store(tmp_path, files=files)
+    log = store.create(ORDERS, TOPIC_ID, LogConfig())
+    append(log, b"a")
+    store.commit()
+    files.fail(tmp_path / "orders-0", only="sync")
+    store.checkpoint()
+    assert not store.directories[0].online
+    assert log.recovery_point == 0
+    assert str(errno.EIO) in str(storage_error(append, log, b"b"))
+    files.heal()
+    store.close()
+    assert not (tmp_path / ".kafka_cleanshutdown").exists()
+
+
+def test_a_disk_that_fails_at_the_start_is_offline_and_the_others_serve(tmp_path: Path) -> None:
+    files = FaultyFiles(tmp_path)
+    store = open_store(tmp_path / "1", tmp_path / "2", files=files)
+    store.close()
+    files.fail(tmp_path / "2")
+    store = open_store(tmp_path / "1", tmp_path / "2", files=files)
+    assert [state.online for state in store.directories] == [True, False]
+    append(store.create(ORDERS, TOPIC_ID, LogConfig()), b"a")
+    store.close()
+    files.fail(tmp_path / "1")
+    with pytest.raises(LogDirectoryError, match="no log directory can be used"):
+        open_store(tmp_path / "1", tmp_path / "2", files=files)
+
+
+def test_a_full_disk_answers_an_error_and_heals(tmp_path: Path) -> None:
+    files = FaultyFiles(tmp_path / "disk")
+    store = open_store(files.root, files=files)
+    log = store.create(ORDERS, TOPIC_ID, LogConfig())
+    append(log, b"a")
+    store.commit()
+    files.space_bytes = files.used_bytes + 100
+    error = storage_error(append, log, bytes(1000))
+    assert os.strerror(errno.ENOSPC) in str(error)
+    assert (log.log_end_offset, log.durable_offset) == (1, 1)
+    assert store.directories[0].online
+    store.checkpoint()  # finds no room either, and says so without harm
+    assert store.directories[0].online
+    files.heal()
+    append(log, b"b")
+    store.commit()
+    store.checkpoint()
+    assert (log.durable_offset, log.recovery_point) == (2, 2)
+    files = files.power_cut(tmp_path / "after", seed=3)
+    store = open_store(files.root, files=files)
+    assert values_of(store.logs[ORDERS]) == [b"a", b"b"]
+    store.close()

@@ -1,0 +1,195 @@
+"""Damaged files are recovered, or refused with a message that names the file and what to do."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.storage.store_cases import ORDERS, TOPIC_ID, append, open_store, values_of
+from tidelog.protocol.topic_partition import TopicPartition
+from tidelog.storage.files import CorruptFileError
+from tidelog.storage.log_config import LogConfig
+from tidelog.storage.recovery import RecoveryError
+
+SEGMENT = "orders-0/00000000000000000000.log"
+
+
+def crashed_store(directory: Path, *, checkpoint_after: int | None = None) -> list[bytes]:
+    """A store of one partition that crashed with ten records acknowledged."""
+    store = open_store(directory)
+    log = store.create(ORDERS, TOPIC_ID, LogConfig(index_interval_bytes=100))
+    values = [b"%d" % n for n in range(10)]
+    for n, value in enumerate(values):
+        append(log, value)
+        store.commit()
+        if n + 1 == checkpoint_after:
+            store.checkpoint()
+    store.close(clean=False)
+    return values
+
+
+def recovered_values(directory: Path) -> list[bytes]:
+    store = open_store(directory)
+    values = values_of(store.logs[ORDERS])
+    store.close()
+    return values
+
+
+def test_a_segment_that_never_reached_the_disk_comes_from_the_journal(tmp_path: Path) -> None:
+    values = crashed_store(tmp_path)
+    (tmp_path / SEGMENT).write_bytes(b"")
+    assert recovered_values(tmp_path) == values
+
+
+def test_a_whole_partition_directory_comes_from_the_journal(tmp_path: Path) -> None:
+    values = crashed_store(tmp_path)
+    for path in (tmp_path / "orders-0").iterdir():
+        path.unlink()
+    (tmp_path / "orders-0").rmdir()
+    assert recovered_values(tmp_path) == values
+
+
+@pytest.mark.parametrize("position", [0, 8, 17, 30, 70, 200])
+def test_a_bit_flip_behind_the_recovery_point_is_repaired(tmp_path: Path, position: int) -> None:
+    values = crashed_store(tmp_path)
+    content = bytearray((tmp_path / SEGMENT).read_bytes())
+    content[position] ^= 1
+    (tmp_path / SEGMENT).write_bytes(content)
+    assert recovered_values(tmp_path) == values
+
+
+def test_a_torn_tail_is_cut_and_replayed(tmp_path: Path) -> None:
+    values = crashed_store(tmp_path / "crashed", checkpoint_after=4)
+    content = (tmp_path / "crashed" / SEGMENT).read_bytes()
+    for size_bytes in range(len(content) // 2, len(content), 37):
+        copy = tmp_path / str(size_bytes)
+        shutil.copytree(tmp_path / "crashed", copy)
+        (copy / SEGMENT).write_bytes(content[:size_bytes])
+        assert recovered_values(copy) == values
+
+
+def test_a_log_that_ends_below_its_recovery_point_is_refused(tmp_path: Path) -> None:
+    crashed_store(tmp_path, checkpoint_after=10)
+    (tmp_path / SEGMENT).write_bytes((tmp_path / SEGMENT).read_bytes()[:200])
+    with pytest.raises(RecoveryError, match=r"orders-0/0+\.log.*everything below 10 was on disk"):
+        open_store(tmp_path)
+    # What the message says helps: give up the records by removing the line.
+    (tmp_path / "recovery-point-offset-checkpoint").write_text("0\n0\n")
+    assert recovered_values(tmp_path) == [b"0", b"1"]
+
+
+def test_a_deleted_segment_after_a_clean_shutdown_is_refused(tmp_path: Path) -> None:
+    crashed_store(tmp_path)
+    recovered_values(tmp_path)
+    (tmp_path / SEGMENT).unlink()
+    with pytest.raises(RecoveryError, match="everything below 10 was on disk"):
+        open_store(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "recovery-point-offset-checkpoint",
+        "log-start-offset-checkpoint",
+        "replication-offset-checkpoint",
+        "journal-checkpoint",
+    ],
+)
+@pytest.mark.parametrize("content", [None, b"", b"garbage\n\0\xff", b"0\n3\norders 0 1\n"])
+def test_lost_and_damaged_checkpoints_are_recovered(
+    tmp_path: Path, name: str, content: bytes | None
+) -> None:
+    values = crashed_store(tmp_path, checkpoint_after=4)
+    if content is None:
+        (tmp_path / name).unlink()
+    else:
+        (tmp_path / name).write_bytes(content)
+    assert recovered_values(tmp_path) == values
+
+
+def test_a_damaged_checkpoint_after_a_clean_shutdown_is_recovered(tmp_path: Path) -> None:
+    values = crashed_store(tmp_path)
+    recovered_values(tmp_path)
+    (tmp_path / "recovery-point-offset-checkpoint").write_bytes(b"x")
+    (tmp_path / "replication-offset-checkpoint").write_bytes(b"x")
+    assert recovered_values(tmp_path) == values
+
+
+def test_lost_indexes_are_rebuilt(tmp_path: Path) -> None:
+    values = crashed_store(tmp_path, checkpoint_after=10)
+    for path in (tmp_path / "orders-0").glob("*index"):
+        path.unlink()
+    assert recovered_values(tmp_path) == values
+
+
+def test_a_damaged_partition_metadata_is_made_again_from_the_journal(tmp_path: Path) -> None:
+    values = crashed_store(tmp_path)
+    (tmp_path / "orders-0" / "partition.metadata").write_bytes(b"")
+    store = open_store(tmp_path)
+    assert store.logs[ORDERS].topic_id == TOPIC_ID
+    assert values_of(store.logs[ORDERS]) == values
+    store.close()
+
+
+def test_a_damaged_partition_metadata_without_journal_is_refused(tmp_path: Path) -> None:
+    crashed_store(tmp_path)
+    recovered_values(tmp_path)
+    (tmp_path / "orders-0" / "partition.metadata").write_bytes(b"version: 7\ntopic_id: abc" * 9)
+    with pytest.raises(CorruptFileError, match=r"partition\.metadata"):
+        open_store(tmp_path)
+
+
+def test_a_directory_of_another_topic_is_refused(tmp_path: Path) -> None:
+    crashed_store(tmp_path)
+    other = tmp_path / "other"
+    store = open_store(other)
+    store.create(ORDERS, bytes(16 * [7]), LogConfig())
+    store.close()
+    for name in ("partition.metadata",):
+        (tmp_path / "orders-0" / name).write_bytes((other / "orders-0" / name).read_bytes())
+    with pytest.raises(RecoveryError, match="the journal holds records of"):
+        open_store(tmp_path)
+
+
+def test_truncation_survives_a_crash(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    log = store.create(ORDERS, TOPIC_ID, LogConfig())
+    for value in (b"a", b"b", b"c", b"d"):
+        append(log, value)
+    store.commit()
+    store.checkpoint()
+    log.truncate_to(2)
+    append(log, b"e")
+    store.commit()
+    store.close(clean=False)
+    assert recovered_values(tmp_path) == [b"a", b"b", b"e"]
+
+
+def test_a_log_that_starts_elsewhere_survives_a_crash(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    log = store.create(ORDERS, TOPIC_ID, LogConfig())
+    append(log, b"a")
+    store.commit()
+    log.truncate_fully_and_start_at(100)
+    append(log, b"b")
+    store.commit()
+    store.close(clean=False)
+    store = open_store(tmp_path)
+    log = store.logs[ORDERS]
+    assert (log.log_start_offset, log.log_end_offset) == (100, 101)
+    assert values_of(log) == [b"b"]
+    store.close()
+
+
+def test_problems_of_several_partitions_are_told_together(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    for n in range(3):
+        append(store.create(TopicPartition("orders", n), TOPIC_ID, LogConfig()), b"a")
+    store.commit()
+    store.checkpoint()
+    store.close(clean=False)
+    for n in (0, 2):
+        (tmp_path / f"orders-{n}" / "00000000000000000000.log").write_bytes(b"")
+    with pytest.raises(RecoveryError) as caught:
+        open_store(tmp_path)
+    assert len(str(caught.value).splitlines()) == 2
