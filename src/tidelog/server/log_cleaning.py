@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidelog.storage.cleaner import Cleaner
-from tidelog.storage.compaction_process import CompactionProcess
 from tidelog.storage.files import OsFiles
 from tidelog.storage.worker import Worker
 
 if TYPE_CHECKING:
     from tidelog.server.node import Node
     from tidelog.server.reactor import Timer
+    from tidelog.storage.cleaner import Cleaner
     from tidelog.storage.log import Log
 
 # While a pass is under way, how soon the next is looked for.
@@ -19,13 +18,44 @@ _BUSY_INTERVAL_S = 0.25
 
 
 class LogCleaning:
-    """`node.cleaning`. Start it once the node's partitions are there."""
+    """`node.cleaning`. Start it once the node's partitions are there.
+
+    The cleaner itself comes into being with the first compacted log: a start has no time for it.
+    """
 
     def __init__(self, node: Node) -> None:
         self._node = node
         self._timer: Timer | None = None
+        self.cleaner: Cleaner | None = None
+
+    def start(self) -> None:
+        if self._node.config.log_cleaner_enable:
+            self._wait(self._node.config.log_cleaner_backoff_ms / 1000)
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self.cleaner is not None:
+            self.cleaner.close()
+
+    def _look(self) -> None:
+        """Cleans one log after the other while there are dirty ones, then rests."""
+        node = self._node
+        if self.cleaner is None and any(
+            log.config.is_compacted for log in node.store.logs.values()
+        ):
+            self.cleaner = self._make_cleaner()
+        is_busy = self.cleaner is not None and self.cleaner.tick(node.now_ms())
+        backoff_s = node.config.log_cleaner_backoff_ms / 1000
+        self._wait(min(_BUSY_INTERVAL_S, backoff_s) if is_busy else backoff_s)
+
+    def _make_cleaner(self) -> Cleaner:
+        from tidelog.storage.cleaner import Cleaner
+        from tidelog.storage.compaction_process import CompactionProcess
+
+        node = self._node
         config = node.config
-        self.cleaner = Cleaner(
+        return Cleaner(
             node.store.logs,
             CompactionProcess(
                 node.reactor.post,
@@ -37,21 +67,6 @@ class LogCleaning:
             last_stable_offset=self._last_stable_offset,
             dedupe_buffer_bytes=config.log_cleaner_dedupe_buffer_size,
         )
-
-    def start(self) -> None:
-        if self._node.config.log_cleaner_enable:
-            self._wait(self._node.config.log_cleaner_backoff_ms / 1000)
-
-    def close(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self.cleaner.close()
-
-    def _look(self) -> None:
-        """Cleans one log after the other while there are dirty ones, then rests."""
-        is_busy = self.cleaner.tick(self._node.now_ms())
-        backoff_s = self._node.config.log_cleaner_backoff_ms / 1000
-        self._wait(min(_BUSY_INTERVAL_S, backoff_s) if is_busy else backoff_s)
 
     def _wait(self, seconds: float) -> None:
         self._timer = self._node.reactor.call_later(seconds, self._look)

@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.transactions.reading import read_topic
+from tidelog.testing import Broker
+
+WAIT_S = 30
+COMPACTED = {
+    "cleanup.policy": "compact",
+    "segment.bytes": "4000",
+    "min.cleanable.dirty.ratio": "0.01",
+}
+QUICK = {"log.cleaner.backoff.ms": "50", "log.flush.offset.checkpoint.interval.ms": "100"}
+
+
+def create(bootstrap: str, topic: str) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(topic, 1, 1, config=COMPACTED)])[topic].result(WAIT_S)
+
+
+def write(bootstrap: str, topic: str, values: range, **settings: str) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0, **settings})
+    for value in values:
+        producer.produce(topic, b"%d" % value + b"." * 100, key=b"k%d" % (value % 5))
+        producer.flush(WAIT_S)  # batches of one, so that segments fill up
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def data_bytes(broker: Broker, topic: str) -> int:
+    directory = Path(broker.data) / f"{topic}-0"
+    return sum(path.stat().st_size for path in directory.glob("*.log"))
+
+
+def test_a_compacted_topic_shrinks_to_its_latest_values_and_survives_a_restart() -> None:
+    with Broker(settings=QUICK) as broker:
+        bootstrap = broker.bootstrap_servers
+        create(bootstrap, "table")
+        write(bootstrap, "table", range(300))
+        full_bytes = 300 * 180
+
+        wait_until(lambda: data_bytes(broker, "table") < full_bytes // 5)
+
+        def latest() -> list[bytes]:
+            values = [value.rstrip(b".") for value in read_topic(bootstrap, "table", 1)[0]]
+            return values[-5:]
+
+        expected = [b"295", b"296", b"297", b"298", b"299"]
+        assert latest() == expected
+        broker.stop()
+        broker.start()
+        assert latest() == expected
+        write(bootstrap, "table", range(300, 305))
+        assert latest() == [b"300", b"301", b"302", b"303", b"304"]
+
+
+def test_coordinators_load_from_compacted_topics() -> None:
+    """Offsets and transactions are read back from logs that the cleaner has been at."""
+    settings = {
+        **QUICK,
+        "offsets.topic.segment.bytes": "4000",
+        "transaction.state.log.segment.bytes": "4000",
+        "transaction.state.log.num.partitions": "1",
+    }
+    with Broker(settings=settings) as broker:
+        bootstrap = broker.bootstrap_servers
+        create(bootstrap, "plain")
+        writer = Producer(
+            {"bootstrap.servers": bootstrap, "transactional.id": "pay", "linger.ms": 0}
+        )
+        writer.init_transactions(WAIT_S)
+        for number in range(60):
+            writer.begin_transaction()
+            writer.produce("plain", b"%d" % number, key=b"k")
+            writer.commit_transaction(WAIT_S)
+        name = "__transaction_state"
+        # Three records of about 130 bytes for each transaction.
+        wait_until(lambda: data_bytes(broker, name) < 60 * 3 * 130 // 2)
+        broker.stop()
+        broker.start()
+        again = Producer(
+            {"bootstrap.servers": bootstrap, "transactional.id": "pay", "linger.ms": 0}
+        )
+        again.init_transactions(WAIT_S)
+        again.begin_transaction()
+        again.produce("plain", b"last", key=b"k")
+        again.commit_transaction(WAIT_S)
+        wait_until(lambda: read_topic(bootstrap, "plain", 1)[0][-1:] == [b"last"])
