@@ -169,9 +169,13 @@ class Connection:
         elif ready & BROKEN:
             self.close("connection reset")
         elif ready & PEER_CLOSED:
-            # What came before the end is still owed: acks=0 records, for one.
+            # What came before the end is still owed: acks=0 records, for one. But nobody is there
+            # any more to wait for what may take long.
             self._ends_after_backlog = True
             self._watch(self._events & ~PEER_CLOSED)
+            for deferred in self._pending:
+                self._give_up_if_exclusive(deferred)
+            self._mark_dirty()
 
     def close(self, reason: str) -> None:
         """End the connection and give up what it waits for."""
@@ -414,8 +418,15 @@ class Connection:
         self._shared.acquire(size_bytes)
         if deferred.is_exclusive:
             self._exclusive = True
+            if self._ends_after_backlog:
+                self._give_up_if_exclusive(deferred)
         if deferred.ready:
             self._mark_dirty()
+
+    def _give_up_if_exclusive(self, deferred: Deferred) -> None:
+        if deferred.is_exclusive and not deferred.ready:
+            deferred.give_up()
+            deferred.ready = True
 
     def answer_deferred(self, deferred: Deferred, parts: bytes | list[Part] | None) -> None:
         """The answer of a promise: a frame or its parts; None for no answer at all.
