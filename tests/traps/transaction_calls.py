@@ -13,7 +13,6 @@ from tidelog.protocol.apis.add_partitions_to_txn import (
     AddPartitionsToTxnTopic,
 )
 from tidelog.protocol.apis.end_txn import EndTxnRequest
-from tidelog.protocol.apis.fetch import FetchPartition, FetchRequest, FetchTopic
 from tidelog.protocol.apis.find_coordinator import FindCoordinatorRequest
 from tidelog.protocol.apis.init_producer_id import InitProducerIdRequest
 from tidelog.protocol.apis.txn_offset_commit import (
@@ -26,7 +25,9 @@ from tidelog.protocol.records import Record, decode_batches
 from tidelog.testing.wire import WireClient
 
 _numbers = count(1)
-_RETRIES_MAX = 2000
+WAIT_S = 30.0
+PAUSE_S = 0.002
+_WAIT_FOR = (ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 
 
 class TransactionalProducer:
@@ -47,10 +48,12 @@ class TransactionalProducer:
         request = InitProducerIdRequest(
             transactional_id=self.transactional_id, transaction_timeout_ms=self.timeout_ms
         )
-        for _ in range(_RETRIES_MAX):
+        deadline = time.monotonic() + WAIT_S
+        while True:
             answer = self.wire.call(request, version)
-            if answer.error_code != ErrorCode.CONCURRENT_TRANSACTIONS:
+            if answer.error_code not in _WAIT_FOR or time.monotonic() > deadline:
                 break
+            time.sleep(PAUSE_S)
         if answer.error_code == 0:
             self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
             self.sequences.clear()
@@ -146,18 +149,13 @@ def committed_values(wire: WireClient, topic: str) -> list[bytes | None]:
 
 def wait_until_stable(wire: WireClient, topic: str) -> None:
     """Until no transaction is open in the topic: the markers follow the answer to EndTxn."""
-    request = FetchRequest(
-        max_wait_ms=10,
-        min_bytes=1,
-        max_bytes=1 << 20,
-        isolation_level=1,
-        topics=[FetchTopic(topic=topic, partitions=[FetchPartition(partition=0, fetch_offset=0)])],
-    )
-    for _ in range(_RETRIES_MAX):
-        row = wire.call(request, 12).responses[0].partitions[0]
+    deadline = time.monotonic() + WAIT_S
+    while True:
+        row = read_committed(wire, topic)
         if row.last_stable_offset == row.high_watermark:
             return
-    raise AssertionError("the transactions do not end")
+        assert time.monotonic() < deadline, "the transactions do not end"
+        time.sleep(PAUSE_S)
 
 
 def control_records(wire: WireClient, topic: str) -> list[Record]:
