@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from tidelog.protocol.control_records import EndMarker, decode_control
+from tidelog.protocol.errors import ApiError
 from tidelog.protocol.record_batch import BatchHeader
 from tidelog.protocol.records import Record
+from tidelog.storage.files import CorruptFileError
 from tidelog.storage.producer_state import ProducerStates
 from tidelog.storage.segment import Segment
 from tidelog.storage.transaction_index import AbortedTransaction
@@ -67,11 +69,18 @@ def replay(
         if index + 1 < len(segments) and segments[index + 1].base_offset <= start_offset:
             continue
         for position, header in segment.headers_from(start_offset):
-            aborted = note_batch(
-                producers,
-                header,
-                lambda s=segment, p=position, h=header: s.read_records(p, h),  # type: ignore[misc]
-            )
+            try:
+                aborted = note_batch(
+                    producers,
+                    header,
+                    lambda s=segment, p=position, h=header: s.read_records(p, h),  # type: ignore[misc]
+                )
+            except ApiError as error:
+                raise CorruptFileError(
+                    segment.path,
+                    f"the end of a transaction at byte {position} is damaged ({error}). Restore "
+                    "the file from a copy, or move the directory away to give up the partition",
+                ) from error
             if aborted is not None and aborted.last_offset >= index_aborted_from:
                 segment.transaction_index.append(aborted)
     producers.map_end_offset = max(producers.map_end_offset, log_end_offset)
