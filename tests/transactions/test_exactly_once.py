@@ -79,6 +79,7 @@ def run_rounds(rounds: int, seed: int) -> None:
     ]
 
 
+@pytest.mark.timeout(400)
 def test_a_copy_is_exact_under_kills() -> None:
     run_rounds(3, seed=1)
 
