@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.storage.store_cases import ORDERS, TOPIC_ID, append, open_store, values_of
+from tests.storage.store_cases import ORDERS, TOPIC_ID, append, batch_of, open_store, values_of
+from tidelog.protocol.record_batch import stamp
 from tidelog.protocol.topic_partition import TopicPartition
 from tidelog.storage.files import CorruptFileError
 from tidelog.storage.log_config import LogConfig
@@ -193,3 +194,16 @@ def test_problems_of_several_partitions_are_told_together(tmp_path: Path) -> Non
     with pytest.raises(RecoveryError) as caught:
         open_store(tmp_path)
     assert len(str(caught.value).splitlines()) == 2
+
+
+def test_gaps_that_a_follower_of_a_compacted_log_has_are_replayed(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    log = store.create(ORDERS, TOPIC_ID, LogConfig())
+    for offset in (0, 7, 9):
+        batch = bytearray(batch_of(b"%d" % offset))
+        stamp(batch, 0, offset, 0)
+        log.append_as_follower(memoryview(batch))
+        store.commit()
+    store.close(clean=False)
+    (tmp_path / SEGMENT).write_bytes(b"")
+    assert recovered_values(tmp_path) == [b"0", b"7", b"9"]

@@ -141,15 +141,12 @@ class Journal:
         self.bytes_since_checkpoint += size_bytes
         state = self._states[log]
         state.journaled = True
+        # A frame covers the offsets from the log's end before it, which a follower of a compacted
+        # log may have to leap over: so replay knows every gap for what it is.
+        offset = min(base_offset, state.end_offset)
+        state.end_offset = next_offset
         self._pending.append(
-            Append(
-                state,
-                log.segments[-1].open(),
-                batches,
-                base_offset,
-                next_offset,
-                leader_epoch,
-            )
+            Append(state, log.segments[-1].open(), batches, offset, next_offset, leader_epoch)
         )
 
     def truncated(self, log: Log, offset: int) -> None:
@@ -157,6 +154,7 @@ class Journal:
         ends below its recovery point, or below where the journal goes on, for damaged."""
         state = self._states[log]
         state.generation += 1
+        state.end_offset = offset
         cut_file = segments_from(log, offset)[0].open()
         self._truncated.setdefault(log, {})[cut_file.path] = cut_file
         within = log.log_start_offset < offset <= log.log_end_offset
@@ -169,7 +167,9 @@ class Journal:
 
     def sync(self, log: Log, data_files: Sequence[OpenFile]) -> None:
         """Syncs what the journal does not hold, before later frames that come on top of it."""
-        self._pending.append(Sync(self._states[log], data_files, log.log_end_offset))
+        state = self._states[log]
+        state.end_offset = log.log_end_offset
+        self._pending.append(Sync(state, data_files, log.log_end_offset))
 
     # Groups
 

@@ -40,7 +40,7 @@ class FrameKind(IntEnum):
     """What a frame says."""
 
     FILE_OPENED = 1  # the first frame of a file; offset = LSN where the tape before it ended
-    BATCHES = 2  # record batches [offset, next offset) of a partition
+    BATCHES = 2  # all record batches of a partition in [offset, next offset)
     TRUNCATION = 3  # the partition dropped everything from offset on
     DELETION = 4  # the partition was deleted
     SEGMENTS_SYNCED = 5  # the partition's segments hold all that frames before this one say

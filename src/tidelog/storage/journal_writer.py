@@ -59,6 +59,7 @@ class JournaledLog:
 
     __slots__ = (
         "directory_synced_for",
+        "end_offset",
         "generation",
         "identity_synced",
         "initial_offsets",
@@ -76,6 +77,7 @@ class JournaledLog:
         self.identity_synced = identity_synced  # that the log exists, and of which topic it is
         # The loop thread's.
         self.generation = 0
+        self.end_offset = log.log_end_offset
         self.journaled = False
         self.removed = False
         self.initial_offsets = (log.log_start_offset, log.log_end_offset)

@@ -386,8 +386,7 @@ def _replay_batches(log: Log, frame: Frame) -> None:
         log.truncate_fully_and_start_at(frame.offset)
     elif frame.offset < log.log_end_offset:
         log.truncate_to(frame.offset)
-    elif frame.offset > log.log_end_offset and not log.config.is_compacted:
-        # Only compaction may leave offsets out at the end of a log.
+    elif frame.offset > log.log_end_offset:
         raise RecoveryError(
             f"{log.segments[-1].path}: the log ends at offset {log.log_end_offset} and the journal "
             f"goes on at {frame.offset}: records between them are lost. Restore the partition's "
