@@ -27,6 +27,7 @@ from tidelog.protocol.produce import (
     TOPIC_IDS_FROM,
     NodeEndpoint,
     ProducedPartition,
+    ProduceShape,
     decode_produce_request,
     encode_produce_response,
     encode_single_produce_response,
@@ -97,6 +98,47 @@ def test_damaged_requests_raise_only_protocol_errors(
                 decode_produce_request(memoryview(damaged), version)
             except ProtocolError:
                 pass
+
+
+def test_a_shape_decodes_the_requests_that_are_alike() -> None:
+    for version in VERSIONS:
+        body = memoryview(_one_partition(version, records=b"batch"))
+        shape = ProduceShape.of(body, version, decode_produce_request(body, version))
+        if version < FLEXIBLE_FROM:
+            assert shape is None
+            continue
+        assert shape is not None
+        assert shape.topic == ("orders" if version < TOPIC_IDS_FROM else b"i" * 16)
+        for records in (b"x", b"y" * 126, b"z" * 127, b"z" * 20_000):
+            alike = memoryview(_one_partition(version, records=records))
+            assert shape.decode(alike, version) == (3, memoryview(records))
+            assert shape.decode(alike, version - 1) is None
+        for other in (_one_partition(version, records=None), b"", bytes(body[:-1]), bytes(200)):
+            assert shape.decode(memoryview(other), version) is None
+
+
+@settings(max_examples=50)
+@given(structs(ProduceRequest), st.binary(max_size=8), st.data())
+def test_a_shape_says_what_decoding_says_or_nothing(
+    message: ProduceRequest, behind: bytes, data: st.DataObject
+) -> None:
+    for version in range(FLEXIBLE_FROM, MAX_VERSION + 1):
+        message.transactional_id = None
+        message.topic_data = message.topic_data[:1]
+        for topic in message.topic_data:
+            topic.partition_data = topic.partition_data[:1]
+        body = project(message, version).encode(version) + behind
+        decoded = decode_produce_request(memoryview(body), version)
+        shape = ProduceShape.of(memoryview(body), version, decoded)
+        if shape is None:
+            continue
+        damaged = bytearray(body)
+        damaged[data.draw(st.integers(0, len(damaged) - 1))] ^= data.draw(st.integers(1, 255))
+        found = shape.decode(memoryview(damaged), version)
+        if found is not None:
+            expected = decode_produce_request(memoryview(damaged), version)
+            assert expected.topics == [(shape.topic, [found])]
+            assert (expected.acks, expected.timeout_ms) == (shape.acks, shape.timeout_ms)
 
 
 def test_requests_cut_short_are_refused_and_bytes_behind_them_let_be() -> None:

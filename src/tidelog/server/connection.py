@@ -30,6 +30,7 @@ from tidelog.server.request import Deferred, Part, RawResponse, Request
 from tidelog.storage.log_slice import FileSlice
 
 if TYPE_CHECKING:
+    from tidelog.protocol.produce import ProduceShape
     from tidelog.server.connections import Connections
     from tidelog.server.listener import Listener
     from tidelog.server.receive_buffer import Chunk
@@ -89,6 +90,7 @@ class Connection:
         "peer_host",
         "peer_port",
         "principal",
+        "produce_shape",
         "throttled_until",
     )
 
@@ -104,6 +106,8 @@ class Connection:
         self.peer_host, self.peer_port = peer
         self.listener = listener
         self.principal = ANONYMOUS
+        self.produce_shape: ProduceShape | None = None
+        """How the produce request before was made, apart from its partition and records."""
         self.client_id: str | None = None
         self.client_id_bytes = b""
         self.client_software_name = ""

@@ -21,6 +21,7 @@ from tidelog.protocol.produce import (
     TOPIC_IDS_FROM,
     ProduceData,
     ProducedPartition,
+    ProduceShape,
     TopicKey,
     decode_produce_request,
     encode_produce_response,
@@ -52,39 +53,34 @@ _batch_length = Struct(">i").unpack_from
 
 
 def handle(node: Node, request: Request, body: None) -> bytes | Deferred | None:
+    shape = request.connection.produce_shape
+    if shape is not None and not node.has_quotas:
+        alike = shape.decode(request.body, request.version)
+        if alike is not None:
+            return _append_one(node, request, shape, *alike)
     data = decode_produce_request(request.body, request.version)
     if data.acks not in _ACKS:
         return _refuse_acks(request, data)
-    if data.transactional_id is None:
-        topics = data.topics
-        if len(topics) == 1 and len(topics[0][1]) == 1 and not node.has_quotas:
-            topic, ((index, records),) = topics[0]
-            return _append_one(node, request, data, topic, index, records)
-        return _append_all(node, request, data, {})
-    return _append_transactional(node, request, data)
+    if data.transactional_id is not None:
+        return _append_transactional(node, request, data)
+    request.connection.produce_shape = ProduceShape.of(request.body, request.version, data)
+    return _append_all(node, request, data, {})
 
 
 def _append_one(
-    node: Node,
-    request: Request,
-    data: ProduceData,
-    topic: TopicKey,
-    index: int,
-    records: memoryview | None,
+    node: Node, request: Request, shape: ProduceShape, index: int, records: memoryview
 ) -> bytes | Deferred | None:
     """The same as `_append_all` for one partition, which is nearly every request of a client that
-    sends record by record. Costs 3 us less."""
-    acks = data.acks
+    sends record by record. Costs half as much."""
+    acks = shape.acks
     version = request.version
+    topic = shape.topic
     try:
         partition = _find(node, topic, index, version)
         _check_records(request, partition, records)
-        result = partition.append_as_leader(
-            records,  # type: ignore[arg-type]
-            request.received_ms,
-            required_acks=acks,
-        )
+        result = partition.append_as_leader(records, request.received_ms, required_acks=acks)
     except ApiError as error:
+        data = decode_produce_request(request.body, version)
         return _append_all(node, request, data, {0: error})
     metrics = node.metrics
     metrics.produce_partitions += 1
@@ -107,7 +103,7 @@ def _append_one(
     delayed = DelayedProduce(
         request,
         acks,
-        node.reactor.now + data.timeout_ms / 1000,
+        node.reactor.now + shape.timeout_ms / 1000,
         response,
         partial(_encode_failed, request, topic, index),
     )
