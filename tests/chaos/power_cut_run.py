@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import random
 from pathlib import Path
 
+from tidelog.protocol.errors import ApiError, ErrorCode
 from tidelog.protocol.records import Record, decode_batches, encode_batch
 from tidelog.protocol.topic_partition import TopicPartition
 from tidelog.protocol.uuids import random_uuid
@@ -80,10 +82,11 @@ class PowerCutRun:
         elif choice < 0.91:
             self._delete()
         elif choice < 0.95:
-            log = self._any_log()
-            log.roll(0)
-        elif choice < 0.97:
+            self._roll()
+        elif choice < 0.965:
             self.store.maintain(self._count * 100_000)
+        elif choice < 0.98:
+            self._fill_or_empty_the_disk()
         else:
             self._change_durability()
 
@@ -102,8 +105,12 @@ class PowerCutRun:
                 durability=self.rng.choice(("fsync", "fsync", "fsync", "page-cache")),
             ),
         )
-        self.expected[topic_partition] = expected
-        self.store.create(topic_partition, expected.topic_id, expected.config)
+        try:
+            self.store.create(topic_partition, expected.topic_id, expected.config)
+        except ApiError as error:
+            self._expect_full_disk(error)
+        else:
+            self.expected[topic_partition] = expected
 
     def _append_turn(self) -> None:
         """Some appends, then the end of the loop turn, after which all of them are durable."""
@@ -117,7 +124,11 @@ class PowerCutRun:
             batch = encode_batch([Record(i, 1000, None, v, []) for i, v in enumerate(values)])
             expected.batch_starts.append(len(expected.values))
             expected.values += values  # may be in the log from the moment the append is tried
-            log.append_as_leader(memoryview(batch), 0, 1000)
+            try:
+                log.append_as_leader(memoryview(batch), 0, 1000)
+            except ApiError as error:
+                self._expect_full_disk(error)
+                del expected.values[expected.batch_starts.pop() :]
         self.store.commit()
         for topic_partition, expected in self.expected.items():
             log = self.store.logs[topic_partition]
@@ -133,10 +144,31 @@ class PowerCutRun:
         # there after a cut.
         end = max((start for start in expected.batch_starts if start <= offset), default=0)
         expected.acknowledged = min(expected.acknowledged, end)
-        log.truncate_to(offset)
+        try:
+            log.truncate_to(offset)
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+            self.files.heal()
+            log.truncate_to(offset)
         expected.batch_starts = [start for start in expected.batch_starts if start < end]
         del expected.values[log.log_end_offset :]
         self.store.commit()
+
+    def _roll(self) -> None:
+        try:
+            self._any_log().roll(0)
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+
+    def _fill_or_empty_the_disk(self) -> None:
+        room = self.rng.choice((0, 100, 2000, 30_000))
+        self.files.space_bytes = None if self.files.space_bytes else self.files.used_bytes + room
+
+    def _expect_full_disk(self, error: ApiError) -> None:
+        assert error.code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert self.files.space_bytes is not None, error
 
     def _delete(self) -> None:
         topic_partition = self.rng.choice(sorted(self.expected))

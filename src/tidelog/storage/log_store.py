@@ -131,6 +131,7 @@ class LogStore:
                 now_ms=self._now_ms,
             )
         except OSError as error:
+            serving.discard_directory(path)
             serving.storage_error(error)
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{path}: {error}") from error
         self.logs[topic_partition] = log

@@ -49,6 +49,7 @@ class ServingDirectory:
         self._high_watermark_of = high_watermark_of
         self._on_failure = on_failure
         self._checkpointed_ms = now_ms
+        self._told_of_trouble = False  # so that a full disk does not fill the log too
         self._sync_threads = options.sync_threads if options.threaded else 1
         self.directory = directory
         if not recovered.clean:
@@ -113,6 +114,13 @@ class ServingDirectory:
             self.storage_error(error)
         self.journal.delete(log, remove_when_noted)
 
+    def discard_directory(self, path: Path) -> None:
+        """Removes what a creation that failed has left."""
+        try:
+            self._remove_tree(path)
+        except OSError as error:
+            logger.warning("%s cannot be removed: %s", path, error)
+
     def sync(self, log: Log) -> None:
         """Makes durable what a page-cache log has written, before anything that comes on top."""
         unsynced = segments_from(log, log.recovery_point)
@@ -130,6 +138,7 @@ class ServingDirectory:
             return
         if now_ms - self._checkpointed_ms >= self._options.checkpoint_interval_ms:
             self._checkpointed_ms = now_ms
+            self._told_of_trouble = False
             self.checkpoint()
         paths = [
             path
@@ -141,10 +150,11 @@ class ServingDirectory:
 
     def storage_error(self, error: OSError) -> None:
         """An append or a creation failed: a full disk may heal, a broken one goes offline."""
-        if error.errno in _TRANSIENT_ERRORS:
-            logger.warning("%s: %s", self.directory.path, error)
-        else:
+        if error.errno not in _TRANSIENT_ERRORS:
             self._fail(error)
+        elif not self._told_of_trouble:
+            self._told_of_trouble = True
+            logger.warning("%s: writes are refused until this ends: %s", self.directory.path, error)
 
     def _fail(self, error: OSError) -> None:
         if not self.directory.online:
@@ -215,12 +225,12 @@ class ServingDirectory:
             self._attempt(partial(self._files.unlink, path))
 
     def _remove_directory(self, path: Path) -> None:
-        def remove() -> None:
-            for name in self._files.listdir(path):
-                self._files.unlink(path / name)
-            self._files.rmdir(path)
+        self._attempt(partial(self._remove_tree, path))
 
-        self._attempt(remove)
+    def _remove_tree(self, path: Path) -> None:
+        for name in self._files.listdir(path):
+            self._files.unlink(path / name)
+        self._files.rmdir(path)
 
     def _attempt(self, work: Callable[[], None]) -> None:
         try:
