@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
+from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -230,11 +231,19 @@ class HostedShard(Generic[AnyShard]):
         """Whoever has waited too long for a commit is told: a disk has failed, or a replica."""
         self._sweep_is_due = False
         now = monotonic()
-        while self._waiting and self._waiting[0].deadline <= now:
-            self._refuse(self._waiting.popleft(), ApiError(ErrorCode.REQUEST_TIMED_OUT))
-        if self._waiting and not self.is_closed:
+        late = [waiting for waiting in self._waiting if waiting.deadline <= now]
+        # The records are in the log and may still be committed: effects wait for that on.
+        self._waiting = deque(
+            waiting for waiting in self._waiting if waiting.deadline > now or waiting.effects
+        )
+        for waiting in late:
+            refused = _Waiting(waiting.next_offset, now, waiting.notify, waiting.replies, [])
+            waiting.deadline, waiting.notify, waiting.replies = inf, None, []
+            self._refuse(refused, ApiError(ErrorCode.REQUEST_TIMED_OUT))
+        next_deadline = min((waiting.deadline for waiting in self._waiting), default=inf)
+        if next_deadline < inf and not self.is_closed:
             self._sweep_is_due = True
-            delay_s = max(self._waiting[0].deadline - now, _TIMER_SLACK_S)
+            delay_s = max(next_deadline - now, _TIMER_SLACK_S)
             self._host.node.reactor.call_later(delay_s, self._sweep)
 
     def _refuse(self, waiting: _Waiting, error: ApiError) -> None:
