@@ -102,7 +102,8 @@ class IndexFile:
         stored = self._stored if self._stored >= 0 else self._load_stored()
         fd = self._files.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC)
         try:
-            write_fully(self._files, fd, self._tail, stored * self._entry_size_bytes)
+            # A copy: an error that somebody keeps would keep a view of it, and the tail must grow.
+            write_fully(self._files, fd, bytes(self._tail), stored * self._entry_size_bytes)
         finally:
             self._files.close(fd)
         self._stored = stored + len(self._tail) // self._entry_size_bytes
