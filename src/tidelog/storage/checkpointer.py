@@ -132,7 +132,9 @@ class Checkpointer:
 
     def _failed(self, error: OSError) -> None:
         if error.errno in NO_SPACE:
-            logger.warning("%s: no checkpoint, the disk is full: %s", self._directory.path, error)
+            logger.warning(
+                "%s: no checkpoint, the disk is full (%s)", self._directory.path, str(error)
+            )
         else:
             self._on_failure(error)
 

@@ -154,7 +154,9 @@ class ServingDirectory:
             self._fail(error)
         elif not self._told_of_trouble:
             self._told_of_trouble = True
-            logger.warning("%s: writes are refused until this ends: %s", self.directory.path, error)
+            logger.warning(
+                "%s: writes are refused until this ends: %s", self.directory.path, str(error)
+            )
 
     def _fail(self, error: OSError) -> None:
         if not self.directory.online:
