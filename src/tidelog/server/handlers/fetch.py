@@ -255,20 +255,26 @@ class Fetch:
 
     def _bytes_now(self, place: int) -> int:
         """How much the partition at this place of the request has to read by now."""
+        data = self._data
         _, wanted, partition = self._wanted[place]
         if partition is None:
             return 0
+        read_committed = data.isolation_level == _READ_COMMITTED
+        if data.min_bytes <= 1 and data.replica_id < 0:
+            # Nearly always; then any record is enough, and no index has to be looked at.
+            end = partition.last_stable_offset if read_committed else partition.high_watermark
+            return int(end > wanted.fetch_offset)
         try:
             found = partition.read(
                 wanted.fetch_offset,
                 wanted.partition_max_bytes,
                 current_leader_epoch=wanted.current_leader_epoch,
-                read_committed=self._data.isolation_level == _READ_COMMITTED,
-                replica_id=self._data.replica_id,
+                read_committed=read_committed,
+                replica_id=data.replica_id,
             )
         except ApiError:
             # The answer says what is wrong, so it is due.
-            return self._data.min_bytes
+            return data.min_bytes
         return 0 if found.slice is None else found.slice.size_bytes
 
     def _throttle(self) -> int:
