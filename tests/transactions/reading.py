@@ -14,6 +14,14 @@ def read_topic(
     bootstrap: str, topic: str, partitions: int = 2, *, isolation: str = "read_committed"
 ) -> list[list[bytes]]:
     """The values of each partition, up to what is readable now."""
+    records = read_records(bootstrap, topic, partitions, isolation=isolation)
+    return [[value for _, value in partition] for partition in records]
+
+
+def read_records(
+    bootstrap: str, topic: str, partitions: int = 2, *, isolation: str = "read_committed"
+) -> list[list[tuple[int, bytes]]]:
+    """The same with the offsets."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -24,7 +32,7 @@ def read_topic(
             "auto.offset.reset": "earliest",
         }
     )
-    values: list[list[bytes]] = [[] for _ in range(partitions)]
+    values: list[list[tuple[int, bytes]]] = [[] for _ in range(partitions)]
     try:
         consumer.assign([TopicPartition(topic, index, 0) for index in range(partitions)])
         at_end: set[int] = set()
@@ -35,7 +43,7 @@ def read_topic(
             if message is None:
                 continue
             if message.error() is None:
-                values[message.partition()].append(message.value())
+                values[message.partition()].append((message.offset(), message.value()))
             elif message.error().name() == "_PARTITION_EOF":
                 at_end.add(message.partition())
     finally:
