@@ -3,11 +3,16 @@
 Otherwise a late batch could open a transaction in a partition that nobody will ever end there, and
 readers of committed records would hang at it. Producers of transactions v2 add partitions by
 writing to them; older ones have said so before, and here it is verified.
+
+A producer's requests follow each other closely and its records are numbered, so what comes after a
+request that waits for the coordinator waits behind it.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tidelog.coordinator.shard import Outcome
@@ -32,12 +37,24 @@ _RETRIABLE = frozenset(
 )
 
 
+@dataclass(slots=True, frozen=True)
+class _Verification:
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    partitions: list[TopicPartition]
+    implicit_add: bool
+    knows_abortable: bool
+    done: Callable[[Errors], None]
+
+
 class TransactionalAppends:
     """What the produce and the offset path ask before they write in a transaction."""
 
     def __init__(self, node: Node, coordinator: TransactionCoordinator) -> None:
         self._node = node
         self._coordinator = coordinator
+        self._queues: dict[int, deque[_Verification]] = {}
 
     def verify(
         self,
@@ -56,26 +73,60 @@ class TransactionalAppends:
         else when the coordinator has answered. `knows_abortable`: the client knows the error
         TRANSACTION_ABORTABLE.
         """
+        call = _Verification(
+            transactional_id,
+            producer_id,
+            producer_epoch,
+            partitions,
+            implicit_add,
+            knows_abortable,
+            done,
+        )
+        queue = self._queues.get(producer_id)
+        if queue is None:
+            self._begin(call)
+        else:
+            queue.append(call)
+
+    def _begin(self, call: _Verification) -> None:
+        producer_id = call.producer_id
         unknown = [
             partition
-            for partition in partitions
-            if not self._has_begun(partition, producer_id, producer_epoch)
+            for partition in call.partitions
+            if not self._has_begun(partition, producer_id, call.producer_epoch)
         ]
         if not unknown:
-            done({})
-        elif implicit_add:
+            call.done({})
+            return
+        self._queues[producer_id] = deque()
+
+        def finish(errors: Errors) -> None:
+            call.done(errors)
+            self._go_on(producer_id)
+
+        if call.implicit_add:
             self._coordinator.add_partitions(
-                transactional_id,
+                call.transactional_id,
                 producer_id,
-                producer_epoch,
+                call.producer_epoch,
                 unknown,
                 2,
-                lambda code: done(_errors(unknown, _translated(code))),
+                lambda code: finish(_errors(unknown, _translated(code))),
             )
         elif self._node.config.transaction_partition_verification_enable:
-            self._ask(transactional_id, producer_id, producer_epoch, unknown, knows_abortable, done)
+            self._ask(call, unknown, finish)
         else:
-            done({})
+            finish({})
+
+    def _go_on(self, producer_id: int) -> None:
+        """A producer's call is over: those behind it go on, up to the next that has to wait."""
+        queue = self._queues.pop(producer_id)
+        while queue:
+            self._begin(queue.popleft())
+            waiting = self._queues.get(producer_id)
+            if waiting is not None:
+                waiting.extend(queue)
+                return
 
     def _has_begun(self, partition: TopicPartition, producer_id: int, producer_epoch: int) -> bool:
         hosted = self._node.partitions.get(*partition)
@@ -85,16 +136,13 @@ class TransactionalAppends:
 
     def _ask(
         self,
-        transactional_id: str,
-        producer_id: int,
-        producer_epoch: int,
+        call: _Verification,
         partitions: list[TopicPartition],
-        knows_abortable: bool,
         done: Callable[[Errors], None],
     ) -> None:
         def verify(shard: TransactionShard, _now_ms: int) -> Outcome[Errors]:
             return shard.verify_partitions(
-                transactional_id, producer_id, producer_epoch, partitions
+                call.transactional_id, call.producer_id, call.producer_epoch, partitions
             )
 
         def verified(errors: Errors | None, error: ApiError | None) -> None:
@@ -105,13 +153,13 @@ class TransactionalAppends:
                 done(_errors(partitions, code))
                 return
             assert errors is not None
-            if not knows_abortable:
+            if not call.knows_abortable:
                 for partition, code in errors.items():
                     if code is ErrorCode.TRANSACTION_ABORTABLE:
                         errors[partition] = ErrorCode.INVALID_TXN_STATE
             done({partition: code for partition, code in errors.items() if code})
 
-        self._coordinator.submit(transactional_id, verify, verified)
+        self._coordinator.submit(call.transactional_id, verify, verified)
 
 
 def _translated(code: ErrorCode) -> ErrorCode:

@@ -31,6 +31,7 @@ from tidelog.protocol.apis.offset_fetch import (
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
 )
+from tidelog.protocol.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tidelog.protocol.apis.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
@@ -171,6 +172,55 @@ def test_records_of_a_partition_outside_of_the_transaction_are_refused(
     code = producer.produce(topic, b"stray", version=version)
     assert code in (ErrorCode.INVALID_TXN_STATE, ErrorCode.TRANSACTION_ABORTABLE)
     assert fetch(wire, topic, 0).high_watermark == 0
+
+
+@pytest.mark.parametrize("version", [9, 12])
+def test_requests_in_flight_keep_their_order_while_one_waits_for_the_coordinator(
+    wire: WireClient, producer: TransactionalProducer, topic: str, version: int
+) -> None:
+    """The second request writes to a new partition and one that has begun, the third only to the
+    latter: it must not overtake."""
+    if version < 12:
+        producer.add(topic, 0)
+        producer.add(topic, 1)
+    assert producer.produce(topic, b"0", version=version) is ErrorCode.NONE
+
+    def request(*rows: tuple[int, int]) -> ProduceRequest:
+        return ProduceRequest(
+            transactional_id=producer.transactional_id,
+            acks=-1,
+            timeout_ms=10_000,
+            topic_data=[
+                TopicProduceData(
+                    name=topic,
+                    partition_data=[
+                        PartitionProduceData(index=index, records=numbered(producer, sequence))
+                        for index, sequence in rows
+                    ],
+                )
+            ],
+        )
+
+    wire.socket.sendall(
+        wire.frame(request((0, 1), (1, 0)), version) + wire.frame(request((0, 2)), version)
+    )
+    codes = [
+        row.error_code
+        for _ in range(2)
+        for row in wire.receive()[1].responses[0].partition_responses
+    ]
+    assert codes == [0, 0, 0]
+
+
+def numbered(producer: TransactionalProducer, sequence: int) -> bytes:
+    return batch(
+        b"%d" % sequence,
+        timestamp=time.time_ns() // 1_000_000,
+        producer_id=producer.producer_id,
+        producer_epoch=producer.epoch,
+        base_sequence=sequence,
+        is_transactional=True,
+    )
 
 
 def test_a_batch_that_comes_after_the_end_is_refused(
