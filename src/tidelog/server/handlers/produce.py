@@ -233,7 +233,7 @@ def _append_transactional(
     if not places:
         return _append_all(node, request, data, refused, transaction_version)
 
-    deferred = request.defer()
+    deferred = request.defer(is_exclusive=False)
 
     def verified(errors: dict[TopicPartition, ErrorCode]) -> None:
         for topic_partition, code in errors.items():
