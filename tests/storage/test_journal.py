@@ -301,3 +301,19 @@ def test_a_failed_sync_acknowledges_nothing_ever_after(tmp_path: Path) -> None:
     assert [state.online for state in store.directories] == [False]
     assert f"[Errno {errno.EIO}]" in (store.directories[0].error or "")
     store.close()
+
+
+def test_no_direct_sync_counts_after_a_checkpoint_failed(tmp_path: Path) -> None:
+    files = FaultyFiles(tmp_path)
+    store = open_store(tmp_path, files=files, options=replace(SMALL, direct_sync_bytes=1))
+    log = store.create(ORDERS, TOPIC_ID, LogConfig())
+    append(log, b"a")
+    store.commit()
+    append(log, b"b")  # waits while the checkpoint fails; its data may be gone with the failure
+    files.fail(tmp_path / "orders-0", only="sync")
+    store.checkpoint()
+    files.heal()
+    store.commit()
+    assert log.durable_offset == 1
+    assert not store.directories[0].online
+    store.close()

@@ -387,3 +387,28 @@ def test_a_full_disk_answers_an_error_and_heals(tmp_path: Path) -> None:
     store = open_store(files.root, files=files)
     assert values_of(store.logs[ORDERS]) == [b"a", b"b"]
     store.close()
+
+
+def test_partitions_may_be_deleted_while_checkpoints_run(tmp_path: Path) -> None:
+    loop = Loop()
+    store = LogStore.open([tmp_path], replace(SMALL, threaded=True), post=loop.post, now_ms=1000)
+    for round_number in range(15):
+        logs = [
+            store.create(TopicPartition("orders", n), bytes([round_number + 1] * 16), config)
+            for n, config in enumerate([LogConfig(), LogConfig(segment_bytes=200)] * 4)
+        ]
+        for log in logs:
+            append(log, bytes(100))
+            append(log, bytes(100))
+        store.commit()
+        store.checkpoint()
+        for log in logs:
+            store.delete(log.topic_partition)
+        store.commit()
+    assert store.directories[0].online
+    loop.run_until(lambda: not list(tmp_path.glob("orders*")))
+    assert store.directories[0].online
+    store.close()
+    store = open_store(tmp_path)
+    assert store.logs == {}
+    store.close()

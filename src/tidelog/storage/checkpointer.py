@@ -159,11 +159,13 @@ class Checkpointer:
     def _sync(self, flushes: list[LogFlush], truncated: Truncated) -> None:
         if len(flushes) < _FEW_FLUSHES:
             for part in flushes:
-                part.flush.run()
+                self._journal.run_flush(part.log, part.flush)
         else:
             # The filesystem merges syncs that run side by side.
             with ThreadPoolExecutor(self._sync_threads) as pool:
-                for _ in pool.map(lambda part: part.flush.run(), flushes):
+                for _ in pool.map(
+                    lambda part: self._journal.run_flush(part.log, part.flush), flushes
+                ):
                     pass
         for log, cut_files in truncated.items():
             self._sync_truncated(log, cut_files)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from tidelog.protocol.errors import ApiError, ErrorCode
 from tidelog.storage.files import Files, OpenFile
+from tidelog.storage.flush import Flush
 from tidelog.storage.journal_files import JournalFiles
 from tidelog.storage.journal_format import FrameKind
 from tidelog.storage.journal_writer import (
@@ -42,7 +43,7 @@ Post = Callable[[Callable[[], None]], None]
 class Journal:
     """Makes the appends of a directory's logs durable: the commit sink of these logs.
 
-    All methods are for the loop thread, but for `settle_checkpoint` and `sync_identity`.
+    All methods are for the loop thread, but for those that say otherwise.
     `waiting_bytes` counts batches that were submitted and are not durable yet, and
     `bytes_since_checkpoint` all that were submitted since the last one began.
     """
@@ -118,6 +119,12 @@ class Journal:
         state = self._states.get(log)
         if state is not None:
             self._writer.sync_identity(state)
+
+    def run_flush(self, log: Log, flush: Flush) -> None:
+        """Runs the flush of a checkpoint; any thread. Raises OSError, and then the journal ends."""
+        state = self._states.get(log)
+        if state is not None:  # else it was deleted, and nobody waits for it
+            self._writer.run_flush(state, flush)
 
     def has_changed(self, log: Log) -> bool:
         """Whether anything happened to the log since it was attached."""
@@ -224,7 +231,10 @@ class Journal:
             self._pending.append(Synced(state, closed_paths, generation))
 
     def settle_checkpoint(self, lsn: int) -> None:
-        """The segments hold everything below `lsn`: says so on disk, then frees journal files."""
+        """The segments hold everything below `lsn`: says so on disk, then frees journal files.
+
+        Blocks; maintenance thread. Raises OSError.
+        """
         outcome: SimpleQueue[OSError | None] = SimpleQueue()
         mark: list[Item] = [Mark(FrameKind.CHECKPOINT, None, lsn, outcome.put)]
         if self._thread is None:

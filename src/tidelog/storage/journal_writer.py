@@ -21,10 +21,12 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, final
 
 from tidelog.storage.files import Buffer, Files, OpenFile, write_fully
+from tidelog.storage.flush import Flush
 from tidelog.storage.journal_files import JournalFile, JournalFiles
 from tidelog.storage.journal_format import (
     HEADER_BLOCK_BYTES,
@@ -66,6 +68,7 @@ class JournaledLog:
         "journaled",
         "log",
         "removed",
+        "sync_lock",
         "topic",
         "truncated",
         "unsynced",
@@ -75,6 +78,9 @@ class JournaledLog:
         self.log = log
         self.topic = log.topic_partition.topic.encode()
         self.identity_synced = identity_synced  # that the log exists, and of which topic it is
+        # The kernel tells of a failed write-back only once: of two syncs of a file side by side
+        # one may succeed although the data is lost. Under the lock the second knows of the first.
+        self.sync_lock = threading.Lock()
         # The loop thread's.
         self.generation = 0
         self.end_offset = log.log_end_offset
@@ -223,9 +229,23 @@ class JournalWriter:
             try:
                 return self._write_group(items)
             except OSError as error:
-                self.error = error
+                self.error = self.error or error
+            except (MemoryError, ValueError) as error:
+                # Whatever stops a group stops the journal, or later groups would leap over it.
+                self.error = OSError(errno.EIO, f"{type(error).__name__}: {error}")
         self._refuse(items, self.error)
         return []
+
+    def run_flush(self, state: JournaledLog, flush: Flush) -> None:
+        """Runs a checkpoint's flush; any thread. After a failure nothing is reported durable."""
+        with state.sync_lock:
+            try:
+                flush.run()
+            except OSError as error:
+                if state.removed and isinstance(error, FileNotFoundError):
+                    return
+                self.error = self.error or error
+                raise
 
     def sync_identity(self, state: JournaledLog) -> None:
         """Makes durable that a new log exists and which topic it belongs to; any thread."""
@@ -420,7 +440,10 @@ class JournalWriter:
         settled = False
         for state in states:
             try:
-                self._sync_segments(state)
+                with state.sync_lock:
+                    if self.error is not None:
+                        raise self.error
+                    self._sync_segments(state)
             except FileNotFoundError:
                 if not state.removed:
                     raise

@@ -107,12 +107,12 @@ class ServingDirectory:
 
         del self.directory.logs[topic_partition]
         log.release()
+        self.journal.delete(log, remove_when_noted)
         try:
             if self.directory.online:
                 self._files.rename(log.directory, target)
         except OSError as error:
             self.storage_error(error)
-        self.journal.delete(log, remove_when_noted)
 
     def discard_directory(self, path: Path) -> None:
         """Removes what a creation that failed has left."""
