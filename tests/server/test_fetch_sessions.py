@@ -25,7 +25,7 @@ def _request(
 
 
 def _wanted(context: FetchContext, data: FetchData) -> list[int]:
-    return [wanted.partition for _, wanted in context.wanted(data)]
+    return [cached.wanted.partition for _, cached in context.wanted(data)]
 
 
 def _sent(context: FetchContext, *rows: FetchedPartition) -> list[int]:
@@ -75,7 +75,8 @@ def test_a_session_takes_over_changes_and_forgets() -> None:
     context = sessions.open(data, False, 0)
     assert _wanted(context, data) == [1, 2]
     context = sessions.open(_request(session_id, 2, [1], offset=9), False, 0)
-    assert [wanted.fetch_offset for _, wanted in context.wanted(_request(0, -1))] == [9, 7]
+    wanted = context.wanted(_request(0, -1))
+    assert [cached.wanted.fetch_offset for _, cached in wanted] == [9, 7]
     context = sessions.open(_request(session_id, 3, forgotten=[1, 2]), False, 0)
     assert context.session_id == 0
     assert len(sessions) == 0

@@ -40,6 +40,7 @@ _LENGTH = Struct(">i")
 _LENGTH_AND_API_KEY = Struct(">ih")
 _REQUEST_BYTES_MIN = 8
 
+_RECEIVED_PER_TURN_BYTES_MAX = 128 * 1024
 _OUTGOING_BYTES_MAX = 1024 * 1024
 _PENDING_REQUESTS_MAX = 1000
 _PENDING_BYTES_MAX = 32 * 1024 * 1024
@@ -211,6 +212,9 @@ class Connection:
         room = arena.room()
         if self._proven_frame_bytes >= _BIG_FRAME_BYTES:
             room = room[:_FIRST_BYTES_OF_BIG_FRAME]
+        elif len(room) > _RECEIVED_PER_TURN_BYTES_MAX:
+            # A thousand small requests in one go would make all other clients wait for them.
+            room = room[:_RECEIVED_PER_TURN_BYTES_MAX]
         received = self._receive_into(room)
         if received:
             consumed = self._process(room, received)

@@ -27,7 +27,7 @@ from tidelog.server.request import RawResponse
 if TYPE_CHECKING:
     from tidelog.cluster.partition import Partition
     from tidelog.protocol.produce import TopicKey
-    from tidelog.server.fetch_sessions import FetchContext
+    from tidelog.server.fetch_sessions import CachedPartition, FetchContext
     from tidelog.server.node import Node
     from tidelog.server.request import Deferred, Request
 
@@ -61,6 +61,7 @@ class Fetch:
         "_context",
         "_data",
         "_has_error",
+        "_known_bytes",
         "_node",
         "_request",
         "_rows",
@@ -75,11 +76,13 @@ class Fetch:
         self._request = request
         self._data = data
         self._context = context
-        self._wanted: list[tuple[TopicKey, FetchPartition, Partition | None]] = [
-            (topic, wanted, self._find(topic, wanted.partition))
-            for topic, wanted in context.wanted(data)
-        ]
+        self._wanted: list[tuple[TopicKey, CachedPartition]] = []
+        for topic, cached in context.wanted(data):
+            if cached.partition is None or not cached.partition.is_leader:
+                cached.partition = self._find(topic, cached.wanted.partition)
+            self._wanted.append((topic, cached))
         self._rows: list[tuple[TopicKey, FetchedPartition]] = []
+        self._known_bytes: dict[int, int] = {}
         self._size = 0
         self._has_error = False
 
@@ -88,10 +91,15 @@ class Fetch:
         data = self._data
         left_bytes = min(data.max_bytes, self._bytes_max())
         read_committed = data.isolation_level == _READ_COMMITTED
+        tells_all = self._context.is_full or self._context.session is None
         rows: list[tuple[TopicKey, FetchedPartition]] = []
         size_bytes = 0
         self._has_error = False
-        for topic, wanted, partition in self._wanted:
+        self._known_bytes.clear()
+        for place, (topic, cached) in enumerate(self._wanted):
+            if not tells_all and cached.has_nothing_new():
+                continue
+            wanted, partition = cached.wanted, cached.partition
             try:
                 row = self._read_one(
                     topic, wanted, partition, left_bytes, read_committed, not size_bytes
@@ -102,6 +110,7 @@ class Fetch:
                 continue
             rows.append((topic, row))
             if row.records_size:
+                self._known_bytes[place] = row.records_size
                 size_bytes += row.records_size
                 left_bytes = max(0, left_bytes - row.records_size)
             elif row.diverging_epoch is not None:
@@ -150,17 +159,15 @@ class Fetch:
             deferred.answer(self.response())
 
         delayed = DelayedFetch(self._data.min_bytes - self._size, self._bytes_now, done)
-        for place, (_, row) in enumerate(self._rows):
-            if row.records_size:
-                delayed.known_bytes[place] = row.records_size
+        delayed.known_bytes = dict(self._known_bytes)
         # The slices of files would keep deleted segments on disk while the client waits.
         self._rows = []
         node.delayed.watch_fetch(
             delayed,
             [
-                (place, partition)
-                for place, (_, _, partition) in enumerate(self._wanted)
-                if partition is not None
+                (place, cached.partition)
+                for place, (_, cached) in enumerate(self._wanted)
+                if cached.partition is not None
             ],
             self._data.max_wait_ms / 1000,
         )
@@ -256,7 +263,8 @@ class Fetch:
     def _bytes_now(self, place: int) -> int:
         """How much the partition at this place of the request has to read by now."""
         data = self._data
-        _, wanted, partition = self._wanted[place]
+        cached = self._wanted[place][1]
+        wanted, partition = cached.wanted, cached.partition
         if partition is None:
             return 0
         read_committed = data.isolation_level == _READ_COMMITTED
