@@ -1,0 +1,284 @@
+"""Every version of the group APIs on the wire, as clients of all ages send them."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.groups.conftest import SETTINGS
+from tests.groups.librdkafka_member import eventually
+from tidelog.protocol.apis.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from tidelog.protocol.apis.create_topics import CreatableTopic, CreateTopicsRequest
+from tidelog.protocol.apis.delete_groups import DeleteGroupsRequest
+from tidelog.protocol.apis.describe_groups import DescribeGroupsRequest
+from tidelog.protocol.apis.find_coordinator import FindCoordinatorRequest
+from tidelog.protocol.apis.heartbeat import HeartbeatRequest
+from tidelog.protocol.apis.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from tidelog.protocol.apis.leave_group import LeaveGroupRequest, MemberIdentity
+from tidelog.protocol.apis.list_groups import ListGroupsRequest
+from tidelog.protocol.apis.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from tidelog.protocol.apis.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
+from tidelog.protocol.apis.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+)
+from tidelog.protocol.apis.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from tidelog.protocol.errors import ErrorCode
+from tidelog.testing import Broker
+from tidelog.testing.wire import WireClient
+
+TOPIC = "wire"
+
+
+@pytest.fixture(scope="module")
+def wire_broker() -> Iterator[Broker]:
+    with Broker(settings=SETTINGS) as running:
+        with WireClient("127.0.0.1", running.port) as client:
+            topic = CreatableTopic(name=TOPIC, num_partitions=3, replication_factor=1)
+            client.call(CreateTopicsRequest(topics=[topic], timeout_ms=20_000), version=5)
+        yield running
+
+
+@pytest.fixture
+def client(wire_broker: Broker) -> Iterator[WireClient]:
+    with WireClient("127.0.0.1", wire_broker.port) as connected:
+        connected.call(FindCoordinatorRequest(key="g"), version=0)
+        yield connected
+
+
+def topic_id(broker: Broker) -> bytes:
+    return broker.node.image.topics_by_name[TOPIC].topic_id
+
+
+@pytest.mark.parametrize("version", range(7))
+def test_coordinators_are_found_by_one_key_or_by_many(client: WireClient, version: int) -> None:
+    keys = ["a", "b", "c"]
+    request = FindCoordinatorRequest(key="a", coordinator_keys=keys)
+    response = client.call(request, version)
+    if version < 4:
+        assert (response.error_code, response.host) == (0, "127.0.0.1")
+        assert response.port > 0
+    else:
+        assert [row.key for row in response.coordinators] == keys
+        assert {(row.error_code, row.host) for row in response.coordinators} == {(0, "127.0.0.1")}
+
+
+def test_an_unknown_kind_of_coordinator_is_refused(client: WireClient) -> None:
+    request = FindCoordinatorRequest(key_type=2, coordinator_keys=["x"])
+    (row,) = client.call(request, version=6).coordinators
+    assert row.error_code == ErrorCode.INVALID_REQUEST
+
+
+@pytest.mark.parametrize("version", range(10))
+def test_a_group_forms_in_every_version(client: WireClient, version: int) -> None:
+    group = f"form-{version}"
+    request = JoinGroupRequest(
+        group_id=group,
+        session_timeout_ms=10_000,
+        rebalance_timeout_ms=10_000,
+        protocol_type="sr",
+        protocols=[JoinGroupRequestProtocol(name="v0", metadata=b"\xffopaque")],
+    )
+    joined = client.call(request, version)
+    if version >= 4:
+        assert joined.error_code == ErrorCode.MEMBER_ID_REQUIRED
+        request.member_id = joined.member_id
+        joined = client.call(request, version)
+    assert joined.error_code == 0
+    assert (joined.generation_id, joined.protocol_name) == (1, "v0")
+    assert joined.leader == joined.member_id
+    assert [row.metadata for row in joined.members] == [b"\xffopaque"]
+    member_id = joined.member_id
+
+    sync = client.call(
+        SyncGroupRequest(
+            group_id=group,
+            generation_id=1,
+            member_id=member_id,
+            protocol_type="sr",
+            protocol_name="v0",
+            assignments=[SyncGroupRequestAssignment(member_id=member_id, assignment=b"mine")],
+        ),
+        min(version, 5),
+    )
+    assert (sync.error_code, sync.assignment) == (0, b"mine")
+    beat = HeartbeatRequest(group_id=group, generation_id=1, member_id=member_id)
+    assert client.call(beat, min(version, 4)).error_code == 0
+
+    described = client.call(DescribeGroupsRequest(groups=[group]), min(version, 6)).groups[0]
+    assert (described.group_state, described.protocol_data) == ("Stable", "v0")
+    assert described.members[0].member_assignment == b"mine"
+
+    leave_version = min(version, 5)
+    leave = LeaveGroupRequest(
+        group_id=group, member_id=member_id, members=[MemberIdentity(member_id=member_id)]
+    )
+    assert client.call(leave, leave_version).error_code == 0
+    again = client.call(leave, leave_version)
+    code = again.error_code if leave_version < 3 else again.members[0].error_code
+    assert code == ErrorCode.UNKNOWN_MEMBER_ID
+    results = client.call(DeleteGroupsRequest(groups_names=[group]), min(version, 2)).results
+    assert [row.error_code for row in results] == [0]
+
+
+@pytest.mark.parametrize("version", range(2, 11))
+def test_offsets_are_committed_in_every_version(
+    client: WireClient, wire_broker: Broker, version: int
+) -> None:
+    group = f"commit-{version}"
+    row = OffsetCommitRequestPartition(
+        partition_index=2, committed_offset=11, committed_leader_epoch=0, committed_metadata="m"
+    )
+    topic = OffsetCommitRequestTopic(name=TOPIC, topic_id=topic_id(wire_broker), partitions=[row])
+    unknown = OffsetCommitRequestTopic(name="nope", topic_id=b"n" * 16, partitions=[row])
+    request = OffsetCommitRequest(group_id=group, topics=[topic, unknown])
+    response = client.call(request, version)
+    known_row, unknown_row = response.topics
+    assert known_row.partitions[0].error_code == 0
+    if version >= 10:
+        assert known_row.topic_id == topic_id(wire_broker)
+    expected = ErrorCode.UNKNOWN_TOPIC_ID if version >= 10 else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert unknown_row.partitions[0].error_code == expected
+
+
+@pytest.mark.parametrize(
+    ("version", "everything"),
+    # Version 1 cannot ask for everything.
+    [(version, False) for version in range(1, 11)] + [(version, True) for version in range(2, 11)],
+)
+def test_offsets_are_fetched_in_every_version(
+    client: WireClient, wire_broker: Broker, version: int, everything: bool
+) -> None:
+    commit_topic = OffsetCommitRequestTopic(
+        name=TOPIC,
+        partitions=[
+            OffsetCommitRequestPartition(
+                partition_index=1, committed_offset=5, committed_metadata="é"
+            )
+        ],
+    )
+    client.call(OffsetCommitRequest(group_id="fetch", topics=[commit_topic]), version=5)
+    old = [OffsetFetchRequestTopic(name=TOPIC, partition_indexes=[0, 1])]
+    new = [
+        OffsetFetchRequestTopics(
+            name=TOPIC, topic_id=topic_id(wire_broker), partition_indexes=[0, 1]
+        )
+    ]
+    request = OffsetFetchRequest(
+        group_id="fetch",
+        topics=None if everything and version < 8 else old,
+        groups=[
+            OffsetFetchRequestGroup(group_id="fetch", topics=None if everything else new),
+            OffsetFetchRequestGroup(group_id="nobody", topics=None),
+        ],
+        require_stable=True,
+    )
+    response = client.call(request, version)
+    if version >= 8:
+        assert [row.group_id for row in response.groups] == ["fetch", "nobody"]
+        assert response.groups[1].topics == []
+        response = response.groups[0]
+    assert response.error_code == 0
+    (topic,) = response.topics
+    if version >= 10:
+        assert topic.topic_id == topic_id(wire_broker)
+    else:
+        assert topic.name == TOPIC
+    rows = {
+        row.partition_index: (row.committed_offset, row.metadata, row.error_code)
+        for row in topic.partitions
+    }
+    assert rows == {1: (5, "é", 0)} | ({} if everything else {0: (-1, "", 0)})
+
+
+@pytest.mark.parametrize("version", range(6))
+def test_groups_are_listed_with_filters(client: WireClient, version: int) -> None:
+    heartbeat = ConsumerGroupHeartbeatRequest(
+        group_id="listed-consumer",
+        member_id="m",
+        member_epoch=0,
+        rebalance_timeout_ms=10_000,
+        subscribed_topic_names=[TOPIC],
+        topic_partitions=[],
+    )
+    assert client.call(heartbeat, version=1).error_code == 0
+    topic = OffsetCommitRequestTopic(
+        name=TOPIC, partitions=[OffsetCommitRequestPartition(committed_metadata="")]
+    )
+    client.call(OffsetCommitRequest(group_id="listed-classic", topics=[topic]), version=5)
+    request = ListGroupsRequest(
+        states_filter=["empty"] if version == 4 else [],
+        types_filter=["Consumer"] if version == 5 else [],
+    )
+    rows = {row.group_id: row for row in client.call(request, version).groups}
+    assert ("listed-classic" in rows) == (version != 5)
+    assert ("listed-consumer" in rows) == (version != 4)
+    if version == 5:
+        assert rows["listed-consumer"].group_type == "consumer"
+
+
+def test_offsets_are_deleted(client: WireClient) -> None:
+    topic = OffsetCommitRequestTopic(
+        name=TOPIC,
+        partitions=[OffsetCommitRequestPartition(committed_offset=3, committed_metadata="")],
+    )
+    client.call(OffsetCommitRequest(group_id="delete", topics=[topic]), version=5)
+    row = OffsetDeleteRequestPartition(partition_index=0)
+    request = OffsetDeleteRequest(
+        group_id="delete",
+        topics=[
+            OffsetDeleteRequestTopic(name=TOPIC, partitions=[row]),
+            OffsetDeleteRequestTopic(name="nope", partitions=[row]),
+        ],
+    )
+    response = client.call(request, version=0)
+    codes = {t.name: t.partitions[0].error_code for t in response.topics}
+    assert codes == {TOPIC: 0, "nope": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    fetched = client.call(
+        OffsetFetchRequest(
+            group_id="delete", topics=[OffsetFetchRequestTopic(name=TOPIC, partition_indexes=[0])]
+        ),
+        version=5,
+    )
+    assert fetched.topics[0].partitions[0].committed_offset == -1
+
+
+def test_a_group_needs_a_name(client: WireClient) -> None:
+    assert client.call(HeartbeatRequest(), version=3).error_code == ErrorCode.INVALID_GROUP_ID
+    assert client.call(JoinGroupRequest(), version=3).error_code == ErrorCode.INVALID_GROUP_ID
+
+
+def test_members_that_go_away_while_joining_do_no_harm(
+    client: WireClient, wire_broker: Broker
+) -> None:
+    def join(member_id: str = "") -> JoinGroupRequest:
+        return JoinGroupRequest(
+            group_id="gone",
+            session_timeout_ms=1_000,
+            rebalance_timeout_ms=2_000,
+            member_id=member_id,
+            protocol_type="consumer",
+            protocols=[JoinGroupRequestProtocol(name="range", metadata=b"")],
+        )
+
+    leader = client.call(join(), version=3)
+    client.call(
+        SyncGroupRequest(group_id="gone", generation_id=1, member_id=leader.member_id), version=3
+    )
+    with WireClient("127.0.0.1", wire_broker.port) as other:
+        other.send(join(), version=3)
+        # The other's join is parked once the group asks this member to join again.
+        beat = HeartbeatRequest(group_id="gone", generation_id=1, member_id=leader.member_id)
+        eventually(lambda: client.call(beat, version=3).error_code != 0, "a rebalance")
+    again = client.call(join(leader.member_id), version=3)
+    assert (again.error_code, again.generation_id) == (0, 2)
+    assert len(again.members) == 2, "it may come back: it stays until its session ends"
