@@ -244,6 +244,15 @@ def test_old_records_are_cleaned_however_clean_the_log_is(shop: Shop) -> None:
     assert shop.cleaner.dirtiest(1501) is not None
 
 
+def test_the_active_segment_is_closed_when_it_has_to_be_cleaned(shop: Shop) -> None:
+    log = shop.open(config=replace(COMPACTED, max_compaction_lag_ms=500))
+    append(log, (b"a", b"1"), timestamp=1000)
+    append(log, (b"a", b"2"), timestamp=1500)
+    assert len(log.segments) == 1
+    append(log, (b"a", b"3"), timestamp=1501)
+    assert len(log.segments) == 2
+
+
 def test_an_open_transaction_bounds_the_cleaning(shop: Shop) -> None:
     log = shop.open()
     append(log, (b"a", b"1"))

@@ -111,7 +111,12 @@ class Log:
         self._validator = AppendValidator(config)
         self._check = self._validator.check if self._storage_error is None else self._refuse
         self._segment_bytes = config.segment_bytes
-        self._segment_ms = config.segment_ms
+        # The active segment is never cleaned, so it must not outlive the time until cleaning.
+        self._segment_ms = (
+            min(config.segment_ms, config.max_compaction_lag_ms)
+            if config.is_compacted
+            else config.segment_ms
+        )
         self._log_append_time = config.message_timestamp_type == "LogAppendTime"
         self._rewrites = self._log_append_time or self._validator.recompresses
         self._commit = self._sink if config.durability == "fsync" else None
