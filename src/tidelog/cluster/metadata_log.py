@@ -37,6 +37,7 @@ from tidelog.cluster.metadata_snapshot import (
 )
 from tidelog.cluster.records.framing import encode_record
 from tidelog.cluster.records.settings import FeatureLevelRecord
+from tidelog.cluster.records.topics import RemoveTopicRecord
 from tidelog.cluster.topic_names import CLUSTER_METADATA_TOPIC
 from tidelog.errors import TidelogError
 from tidelog.protocol.control_records import (
@@ -115,6 +116,8 @@ class MetadataLog:
         self.directory_id = ZERO_UUID
         self.kraft_version = 0
         self.voters: list[Voter] = []
+        self.removed_topic_ids: frozenset[bytes] = frozenset()
+        """Topics that the log was seen to remove when it was loaded."""
         self.listeners: list[Listener] = []
         self._files = files
         self._clock = clock
@@ -216,6 +219,9 @@ class MetadataLog:
                 f"knows {supported.minimum} to {supported.maximum}. Use the software that wrote it."
             )
         self.leader_epoch = epoch
+        self.removed_topic_ids = frozenset(
+            record.topic_id for record in replayed.records if isinstance(record, RemoveTopicRecord)
+        )
         self.image = self.latest = image.with_kraft_version(self.kraft_version)
         self._bytes_since_snapshot = replayed.size_bytes
         self._records_since_snapshot = len(replayed.records)

@@ -3,21 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tidelog.cluster.image import ConfigResourceType, MetadataDelta, MetadataImage, TopicImage
 from tidelog.cluster.partition import Partition
 from tidelog.cluster.topic_config import to_log_config
+from tidelog.errors import TidelogError
 from tidelog.protocol.errors import ApiError, ErrorCode
 from tidelog.protocol.topic_partition import TopicPartition
+from tidelog.protocol.uuids import ZERO_UUID
+from tidelog.storage.partition_metadata import FILE_NAME
 
 if TYPE_CHECKING:
     from tidelog.cluster.image import PartitionImage
+    from tidelog.cluster.metadata_log import MetadataLog
     from tidelog.cluster.partition_registry import PartitionRegistry
     from tidelog.server.delayed import Purgatory
     from tidelog.server.structured_logs import StructuredLog
+    from tidelog.storage.log import Log
     from tidelog.storage.log_config import LogConfig
     from tidelog.storage.log_store import LogStore
+
+_UNKNOWN_LOGS_SHOWN_MAX = 5
+
+
+class UnknownLogsError(TidelogError):
+    """There are records of topics that the metadata does not know, and did not remove."""
+
+    def __init__(self, logs: list[Log], metadata_path: Path) -> None:
+        some = ", ".join(str(log.directory) for log in logs[:_UNKNOWN_LOGS_SHOWN_MAX])
+        super().__init__(
+            f"{some}{' ...' if len(logs) > _UNKNOWN_LOGS_SHOWN_MAX else ''}: the metadata in "
+            f"{metadata_path} knows no topic with the id in {logs[0].directory / FILE_NAME}, so "
+            f"one of these files is damaged ({len(logs)} such partitions). Restore it from a copy; "
+            "if the partition.metadata of a topic that exists is the wrong one, delete that file; "
+            "to give up the records, move these directories away"
+        )
 
 
 class LocalPartitions:
@@ -41,13 +63,30 @@ class LocalPartitions:
         self._now_ms = now_ms
         self.log = log
 
-    def load(self, image: MetadataImage) -> None:
-        """At start: take over the logs that the image knows, delete those of topics that went."""
+    def claim_logs(self, metadata: MetadataLog) -> None:
+        """At start, first: keep the logs that the metadata knows, delete those of removed topics.
+
+        Raises UnknownLogsError when there are others: then it is the metadata that has lost them.
+        """
+        image = metadata.image
+        unknown: list[Log] = []
         for topic_partition, log in list(self._store.logs.items()):
             topic = image.topics_by_name.get(topic_partition.topic)
-            if topic is None or topic.topic_id != log.topic_id:
-                self.log.info("stray_log_deleted", partition=f"{topic_partition}")
+            if topic is not None and log.topic_id == topic.topic_id:
+                continue
+            if topic is not None and log.topic_id == ZERO_UUID:
+                self.log.warning("topic_id_restored", partition=f"{topic_partition}")
+                self._store.identify(topic_partition, topic.topic_id)
+            elif log.topic_id in metadata.removed_topic_ids or not log.size_bytes:
+                self.log.info("removed_log_deleted", partition=f"{topic_partition}")
                 self._store.delete(topic_partition)
+            else:
+                unknown.append(log)
+        if unknown:
+            raise UnknownLogsError(unknown, metadata.log.active_segment.path)
+
+    def load(self, image: MetadataImage) -> None:
+        """At start, then: make the partitions that the image says are here."""
         for topic in image.topics_by_name.values():
             self._apply_topic(topic, image)
 

@@ -174,11 +174,6 @@ class Node:
                 broker_config=config.explicit,
             )
         )
-        self._acceptors = []
-        for listener in config.parsed_listeners:
-            self._acceptors.append(Acceptor(listener, config, self.connections))
-        self.handlers = load_handlers()
-        self.connections.dispatch = Dispatcher(self, self.handlers).dispatch
         local = LocalPartitions(
             config.node_id,
             self.store,
@@ -188,6 +183,12 @@ class Node:
             self.now_ms,
             self.log,
         )
+        local.claim_logs(self.metadata)
+        self._acceptors = []
+        for listener in config.parsed_listeners:
+            self._acceptors.append(Acceptor(listener, config, self.connections))
+        self.handlers = load_handlers()
+        self.connections.dispatch = Dispatcher(self, self.handlers).dispatch
         self.store.on_directory_failure = lambda state, lost: self._directory_failed(
             local, state, lost
         )

@@ -25,6 +25,7 @@ from tidelog.storage.log_directory import (
 from tidelog.storage.log_loading import open_log
 from tidelog.storage.offset_checkpoint import HIGH_WATERMARKS, read_offsets
 from tidelog.storage.partition_directory import partition_directory_name
+from tidelog.storage.partition_metadata import write_topic_id
 from tidelog.storage.recovery import ConfigFor, RecoveryProgress, recover_directory
 from tidelog.storage.serving_directory import ServingDirectory
 from tidelog.storage.store_options import StoreOptions
@@ -155,6 +156,12 @@ class LogStore:
             self._serving_of(log).sync(log)
         elif was_synced and config.durability != "fsync":
             log.mark_durable(log.log_end_offset)
+
+    def identify(self, topic_partition: TopicPartition, topic_id: bytes) -> None:
+        """Gives a log whose partition.metadata is missing its topic id back."""
+        log = self.logs[topic_partition]
+        write_topic_id(self._files, log.directory, topic_id)
+        log.topic_id = topic_id
 
     def commit(self) -> None:
         """The end of a loop turn: one sync will cover all that was appended in it."""

@@ -8,6 +8,7 @@ from tidelog.protocol.uuids import format_uuid, parse_uuid
 from tidelog.storage.files import CorruptFileError, Files, read_file, replace_file
 
 FILE_NAME = "partition.metadata"
+_WHAT_TO_DO = "Delete the file: it is made again from the metadata of the cluster"
 
 
 def read_topic_id(files: Files, directory: Path) -> bytes | None:
@@ -23,11 +24,13 @@ def read_topic_id(files: Files, directory: Path) -> bytes | None:
         if colon:
             fields[name.strip()] = value.strip()
     if fields.get("version") != "0" or "topic_id" not in fields:
-        raise CorruptFileError(path, "not a partition.metadata file of version 0")
+        raise CorruptFileError(path, f"it is not of version 0 with a topic id. {_WHAT_TO_DO}")
     try:
         return parse_uuid(fields["topic_id"])
     except ValueError as error:
-        raise CorruptFileError(path, f"bad topic id {fields['topic_id']!r}") from error
+        raise CorruptFileError(
+            path, f"bad topic id {fields['topic_id']!r}. {_WHAT_TO_DO}"
+        ) from error
 
 
 def write_topic_id(files: Files, directory: Path, topic_id: bytes, *, durable: bool = True) -> None:

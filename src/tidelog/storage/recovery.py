@@ -357,9 +357,10 @@ class _DirectoryRecovery:
         for other in replays:
             if other != topic_id:
                 raise RecoveryError(
-                    f"{path}: it belongs to topic id {format_uuid(topic_id or ZERO_UUID)}, but the "
-                    f"journal holds records of {format_uuid(other)} for {topic_partition}. Move "
-                    "the directory away if it is a copy from elsewhere"
+                    f"{path / PARTITION_METADATA}: it says the topic id "
+                    f"{format_uuid(topic_id or ZERO_UUID)}, but the journal holds records of "
+                    f"{format_uuid(other)} for {topic_partition}. Delete this file if it is "
+                    "damaged, or move the directory away if it is a copy from elsewhere"
                 )
         known = self._replays.get(topic_partition, {})
         return topic_id, known.get(topic_id or ZERO_UUID, Replay())
