@@ -210,6 +210,20 @@ def test_requests_wait_while_too_many_bytes_are_in_flight(start_node: StartNode)
     assert node.call(lambda: node.node.metrics.requests_in_flight) == 0
 
 
+def test_limits_of_minus_one_are_none(start_node: StartNode) -> None:
+    node = start_node({"queued.max.request.bytes": "-1", "connections.max.idle.ms": "-1"})
+    node.create_topic("unlimited")
+    with node.client() as client:
+        data = b"".join(
+            client.frame(produce_request("unlimited", {0: batch(bytes(70_000))}), 9)
+            for _ in range(20)
+        )
+        client.socket.sendall(data)
+        for number in range(20):
+            row = client.receive()[1].responses[0].partition_responses[0]
+            assert (row.error_code, row.base_offset) == (0, number)
+
+
 def test_many_idle_connections_cost_little(start_node: StartNode) -> None:
     node = start_node()
     clients = [node.client() for _ in range(300)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable
+from math import inf
 from typing import TYPE_CHECKING
 
 from tidelog.server.connection import Connection
@@ -40,14 +41,14 @@ class Connections:
         self._is_congested = False
         self.all: dict[int, Connection] = {}
 
-        self._budget_bytes = config.queued_max_request_bytes
+        self._budget_bytes = _or_unlimited(config.queued_max_request_bytes)
         self._frame_buffers_bytes = 0
         self._waiting_for_budget: dict[int, Connection] = {}
         self._per_host: dict[str, int] = {}
         self._connections_max = config.max_connections
         self._connections_per_host_max = config.max_connections_per_ip
         self._host_overrides = config.max_connections_per_ip_overrides
-        self._idle_s_max = config.connections_max_idle_ms / 1000
+        self._idle_s_max = _or_unlimited(config.connections_max_idle_ms) / 1000
         self._unread_s_max = config.socket_unread_timeout_ms / 1000
         self._next_id = 0
         self._sweep_later()
@@ -172,6 +173,10 @@ class Connections:
         self.metrics.connections_refused += 1
         sock.close()
         self.log.warning("connection_refused", peer=f"{peer[0]}:{peer[1]}", reason=reason)
+
+
+def _or_unlimited(limit: int) -> float:
+    return limit if limit >= 0 else inf
 
 
 def _refuse(connection: Connection, frame: memoryview) -> None:
