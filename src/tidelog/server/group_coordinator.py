@@ -134,6 +134,14 @@ def check_group_id(group_id: str) -> None:
         raise ApiError(ErrorCode.INVALID_GROUP_ID, "the group id is empty")
 
 
+def check_consumer_protocol(node: Node) -> None:
+    """An operator may switch the consumer protocol off."""
+    if "consumer" not in node.config.group_coordinator_rebalance_protocols:
+        raise ApiError(
+            ErrorCode.UNSUPPORTED_VERSION, "group.coordinator.rebalance.protocols lacks consumer"
+        )
+
+
 def client_context(request: Request) -> ClientContext:
     return ClientContext(
         request.client_id or "", f"/{request.connection.peer_host}", request.version

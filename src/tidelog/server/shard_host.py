@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
-from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -67,6 +66,10 @@ class _Waiting:
         self.notify = notify
         self.replies = replies
         self.effects = effects
+
+    @property
+    def is_spent(self) -> bool:
+        return self.notify is None and not self.replies and not self.effects
 
 
 class HostedShard(Generic[AnyShard]):
@@ -228,28 +231,29 @@ class HostedShard(Generic[AnyShard]):
             self._deliver(ready.notify, ready.replies, ready.effects)
 
     def _sweep(self) -> None:
-        """Whoever has waited too long for a commit is told: a disk has failed, or a replica."""
+        """Whoever has waited too long for a commit is told: a disk has failed, or a replica.
+        What is to be done once the records are committed still waits for that."""
         self._sweep_is_due = False
         now = monotonic()
-        late = [waiting for waiting in self._waiting if waiting.deadline <= now]
-        # The records are in the log and may still be committed: effects wait for that on.
-        self._waiting = deque(
-            waiting for waiting in self._waiting if waiting.deadline > now or waiting.effects
-        )
-        for waiting in late:
-            refused = _Waiting(waiting.next_offset, now, waiting.notify, waiting.replies, [])
-            waiting.deadline, waiting.notify, waiting.replies = inf, None, []
-            self._refuse(refused, ApiError(ErrorCode.REQUEST_TIMED_OUT))
-        next_deadline = min((waiting.deadline for waiting in self._waiting), default=inf)
-        if next_deadline < inf and not self.is_closed:
+        next_deadline = None
+        for waiting in self._waiting:
+            if waiting.deadline > now:
+                next_deadline = waiting.deadline
+                break
+            self._refuse(waiting, ApiError(ErrorCode.REQUEST_TIMED_OUT))
+        while self._waiting and self._waiting[0].is_spent:
+            self._waiting.popleft()
+        if next_deadline is not None and not self.is_closed:
             self._sweep_is_due = True
             delay_s = max(next_deadline - now, _TIMER_SLACK_S)
             self._host.node.reactor.call_later(delay_s, self._sweep)
 
     def _refuse(self, waiting: _Waiting, error: ApiError) -> None:
-        if waiting.notify is not None:
-            waiting.notify(error)
-        self._answer(waiting.replies, error)
+        notify, replies = waiting.notify, waiting.replies
+        waiting.notify, waiting.replies = None, []
+        if notify is not None:
+            notify(error)
+        self._answer(replies, error)
 
     def _answer(self, replies: Iterable[Reply], error: ApiError | None) -> None:
         """Parked requests; in case of an error the code takes the place of what was decided."""
@@ -277,9 +281,11 @@ class HostedShard(Generic[AnyShard]):
         self._timer = None
         if self.is_closed:
             return
-        for outcome in self.shard.tick(self._host.node.now_ms()):
-            self.carry_out(outcome)
-        self._arm_timer()
+        try:
+            for outcome in self.shard.tick(self._host.node.now_ms()):
+                self.carry_out(outcome)
+        finally:
+            self._arm_timer()
 
     # The end
 

@@ -15,6 +15,7 @@ from tidelog.protocol.apis.consumer_group_describe import (
 from tidelog.protocol.errors import ApiError, ErrorCode
 from tidelog.server.authorized_operations import GROUP_OPERATIONS
 from tidelog.server.gathering import gather
+from tidelog.server.group_coordinator import check_consumer_protocol
 
 if TYPE_CHECKING:
     from tidelog.server.node import Node
@@ -28,6 +29,8 @@ REQUEST = ConsumerGroupDescribeRequest
 def handle(
     node: Node, request: Request, body: ConsumerGroupDescribeRequest
 ) -> ConsumerGroupDescribeResponse | Deferred:
+    check_consumer_protocol(node)
+
     def ask(group_id: str, done: Callable[[DescribedGroup], None]) -> None:
         def answered(described: DescribedGroup | None, error: ApiError | None) -> None:
             if error is not None or described is None:

@@ -10,7 +10,7 @@ from tidelog.protocol.apis.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
 )
 from tidelog.protocol.errors import ApiError
-from tidelog.server.group_coordinator import client_context
+from tidelog.server.group_coordinator import check_consumer_protocol, client_context
 
 if TYPE_CHECKING:
     from tidelog.server.node import Node
@@ -24,6 +24,7 @@ REQUEST = ConsumerGroupHeartbeatRequest
 def handle(
     node: Node, request: Request, body: ConsumerGroupHeartbeatRequest
 ) -> ConsumerGroupHeartbeatResponse | Deferred:
+    check_consumer_protocol(node)
     client = client_context(request)
     return node.groups.answer(
         request,
