@@ -207,3 +207,22 @@ def test_gaps_that_a_follower_of_a_compacted_log_has_are_replayed(tmp_path: Path
     store.close(clean=False)
     (tmp_path / SEGMENT).write_bytes(b"")
     assert recovered_values(tmp_path) == [b"0", b"7", b"9"]
+
+
+@pytest.mark.parametrize("content", [None, b"garbage", b"0\n0\n"])
+def test_gaps_of_compaction_survive_the_loss_of_recovery_points(
+    tmp_path: Path, content: bytes | None
+) -> None:
+    store = open_store(tmp_path)
+    log = store.create(ORDERS, TOPIC_ID, LogConfig(cleanup_policy=frozenset({"compact"})))
+    for offset in (0, 7, 9):
+        batch = bytearray(batch_of(b"%d" % offset))
+        stamp(batch, 0, offset, 0)
+        log.append_as_follower(memoryview(batch))
+        log.roll(1000)
+    store.commit()
+    store.close()
+    (tmp_path / ".kafka_cleanshutdown").unlink()
+    path = tmp_path / "recovery-point-offset-checkpoint"
+    path.unlink() if content is None else path.write_bytes(content)
+    assert recovered_values(tmp_path) == [b"0", b"7", b"9"]

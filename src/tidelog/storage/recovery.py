@@ -188,8 +188,11 @@ class _DirectoryRecovery:
         self._clean = clean
         self.strays: list[Path] = []
         self.deleted: list[Path] = []
-        self._recovery_points = self._read_offsets(RECOVERY_POINTS)
-        self._log_start_offsets = self._read_offsets(LOG_START_OFFSETS)
+        recovery_points = self._read_offsets(RECOVERY_POINTS)
+        self._has_recovery_points = recovery_points is not None
+        self._recovery_points = recovery_points or {}
+        self._log_start_offsets = self._read_offsets(LOG_START_OFFSETS) or {}
+        self._high_watermarks = self._read_offsets(HIGH_WATERMARKS) or {}
         self._replays = _group_by_partition(journal.frames)
 
     def run(
@@ -217,14 +220,15 @@ class _DirectoryRecovery:
         self._files.sync_directory(self._directory)
         return dict(sorted(logs.items()))
 
-    def _read_offsets(self, name: str) -> dict[TopicPartition, int]:
+    def _read_offsets(self, name: str) -> dict[TopicPartition, int] | None:
+        """The offsets of a checkpoint file; None when it is lost or damaged."""
         path = self._directory / name
         try:
-            return read_offsets(self._files, path)
+            return read_offsets(self._files, path) if self._files.exists(path) else None
         except CorruptFileError as error:
-            logger.warning("%s; logs are checked from their start", error)
+            logger.warning("%s; logs are checked from their start", str(error))
             self._clean = False
-            return {}
+            return None
 
     def _list_partitions(self) -> list[TopicPartition]:
         """The partitions to recover: those with a directory, and those only the journal knows."""
@@ -267,6 +271,17 @@ class _DirectoryRecovery:
         ):
             return 0
         return offsets.get(topic_partition, 0)
+
+    def _is_contiguous(self, topic_partition: TopicPartition) -> bool:
+        """Whether no offsets may be missing above the recovery point.
+
+        Compaction leaves some out, but only below it, so that a recovery point which was lost, or
+        which somebody removed to give up records, says nothing.
+        """
+        return self._has_recovery_points and (
+            topic_partition in self._recovery_points
+            or topic_partition not in self._high_watermarks  # they are written together
+        )
 
     def _is_directory(self, path: Path) -> bool:
         return stat.S_ISDIR(self._files.stat(path).st_mode)
@@ -331,7 +346,7 @@ class _DirectoryRecovery:
             recovery_point=recovery_point,
             log_start_offset=self._checkpointed(self._log_start_offsets, topic_partition),
             clean=clean,
-            contiguous=True,
+            contiguous=self._is_contiguous(topic_partition),
             sink=None,
             now_ms=self._now_ms,
         )
