@@ -423,7 +423,12 @@ class MetadataLog:
             and self._records_since_snapshot >= self._options.records_max_at_close
         ):
             self.snapshot()
-        self.log.close()
+        try:
+            self.log.close()
+        except OSError as error:
+            # What it writes at the end only makes the next start quicker.
+            logger.warning("%s was not closed in order: %s", self.directory, error)
+            self.log.release()
 
 
 def _newest_snapshot(files: Files, directory: Path) -> tuple[SnapshotId, Snapshot, list[str]]:
