@@ -138,7 +138,7 @@ def test_a_client_that_does_not_read_is_not_read_from(start_node: StartNode) -> 
     connections = node.node.connections
 
     def outgoing_bytes() -> int:
-        return max(each._outgoing_bytes for each in connections.all.values())
+        return max(each._outgoing.size_bytes for each in connections.all.values())
 
     _wait_until(lambda: node.call(outgoing_bytes) > 1_000_000)
     # One answer above the limit waits, not eight.

@@ -18,7 +18,6 @@ of segment files go by sendfile. A client that does not read stops being read fr
 
 from __future__ import annotations
 
-import os
 import socket
 from collections import deque
 from struct import Struct
@@ -27,7 +26,7 @@ from typing import TYPE_CHECKING
 from tidelog.protocol.api_keys import ApiKey
 from tidelog.server.reactor import BROKEN, PEER_CLOSED, READABLE, WRITABLE
 from tidelog.server.request import Deferred, Part, RawResponse, Request
-from tidelog.storage.log_slice import FileSlice
+from tidelog.server.send_queue import SendQueue
 
 if TYPE_CHECKING:
     from tidelog.protocol.produce import ProduceShape
@@ -44,9 +43,6 @@ _RECEIVED_PER_TURN_BYTES_MAX = 128 * 1024
 _OUTGOING_BYTES_MAX = 1024 * 1024
 _PENDING_REQUESTS_MAX = 1000
 _PENDING_BYTES_MAX = 32 * 1024 * 1024
-_SENT_PER_TURN_BYTES_MAX = 4 * 1024 * 1024
-_JOINED_BYTES_MAX = 256 * 1024
-_PARTS_PER_CALL_MAX = 64
 
 _FRAME_BUFFER_BYTES_MIN = 64 * 1024
 _PROVEN_FRAME_BYTES_MAX = 8 * 1024 * 1024
@@ -70,14 +66,11 @@ class Connection:
         "_frame_size_bytes",
         "_is_dirty",
         "_outgoing",
-        "_outgoing_bytes",
         "_pending",
         "_pending_bytes",
         "_proven_frame_bytes",
         "_resume_is_due",
         "_shared",
-        "_slice_sent_bytes",
-        "_slices_outgoing",
         "_socket",
         "client_id",
         "client_id_bytes",
@@ -135,10 +128,7 @@ class Connection:
         self._pending_bytes = 0
         self._exclusive = False
 
-        self._outgoing: deque[Part] = deque()
-        self._outgoing_bytes = 0
-        self._slices_outgoing = 0
-        self._slice_sent_bytes = 0
+        self._outgoing = SendQueue(sock, shared.metrics)
         self._is_dirty = False
 
         shared.reactor.register(self._fd, self.on_ready, READABLE)
@@ -253,7 +243,7 @@ class Connection:
                 break
             if (
                 self._pending
-                or self._outgoing_bytes > _OUTGOING_BYTES_MAX
+                or self._outgoing.size_bytes > _OUTGOING_BYTES_MAX
                 or self.throttled_until
                 or shared.is_over_budget
             ) and self._must_wait(view, at):
@@ -277,7 +267,10 @@ class Connection:
         if shared.is_over_budget:
             shared.wait_for_budget(self)
             return True
-        if self.throttled_until > shared.reactor.now or self._outgoing_bytes > _OUTGOING_BYTES_MAX:
+        if (
+            self.throttled_until > shared.reactor.now
+            or self._outgoing.size_bytes > _OUTGOING_BYTES_MAX
+        ):
             return True
         if not self._pending:
             return False
@@ -405,7 +398,6 @@ class Connection:
             self._append_ready(request, response)
             return
         self._outgoing.append(response)
-        self._outgoing_bytes += len(response)
         if not self._is_dirty:
             self._is_dirty = True
             self._shared.dirty.append(self)
@@ -415,7 +407,7 @@ class Connection:
         if self._pending:
             self._append_ready(request, response.parts)
         else:
-            self._put_out(response.parts)
+            self._outgoing.extend(response.parts)
             self._mark_dirty()
 
     def wait_for(self, deferred: Deferred) -> None:
@@ -472,9 +464,8 @@ class Connection:
             parts = deferred.parts
             if type(parts) is bytes:
                 outgoing.append(parts)
-                self._outgoing_bytes += len(parts)
             elif parts is not None:
-                self._put_out(parts)  # type: ignore[arg-type]
+                outgoing.extend(parts)  # type: ignore[arg-type]
         if not released_count:
             return
         self._pending_bytes -= released_bytes
@@ -486,15 +477,6 @@ class Connection:
         elif self._ends_after_backlog:
             self._shared.reactor.call_soon(self._end_when_answered)
 
-    def _put_out(self, parts: list[Part]) -> None:
-        for part in parts:
-            if type(part) is FileSlice:
-                self._slices_outgoing += 1
-                self._outgoing_bytes += part.size_bytes
-            else:
-                self._outgoing_bytes += len(part)  # type: ignore[arg-type]
-            self._outgoing.append(part)
-
     # Sending
 
     def flush(self) -> None:
@@ -505,90 +487,19 @@ class Connection:
         if self._pending:
             self._put_out_pending()
         outgoing = self._outgoing
-        sent_bytes = 0
         try:
-            while outgoing and sent_bytes < _SENT_PER_TURN_BYTES_MAX:
-                if not self._slices_outgoing:
-                    sent_bytes += self._send_all()
-                elif type(outgoing[0]) is FileSlice:
-                    sent_bytes += self._send_slice(outgoing[0])
-                else:
-                    sent_bytes += self._send_until_slice()
-        except (BlockingIOError, InterruptedError):
-            pass
+            sent_bytes = outgoing.send()
         except OSError as error:
             self.close(f"send failed: {error.strerror}")
             return
         if sent_bytes:
-            shared = self._shared
-            shared.metrics.bytes_sent += sent_bytes
-            self.last_active = shared.reactor.now
+            self.last_active = self._shared.reactor.now
         if outgoing:
             self._watch(self._events | WRITABLE)
         elif self._events & WRITABLE:
             self._watch(self._events & ~WRITABLE)
-        if self._backlog is not None and self._outgoing_bytes <= _OUTGOING_BYTES_MAX:
+        if self._backlog is not None and outgoing.size_bytes <= _OUTGOING_BYTES_MAX:
             self.resume()
-
-    def _send_all(self) -> int:
-        """Send the queue, which has no file ranges in it."""
-        outgoing = self._outgoing
-        if len(outgoing) == 1:
-            data = outgoing[0]
-        elif self._outgoing_bytes <= _JOINED_BYTES_MAX:
-            # Many small answers: one copy is cheaper than a vector of them.
-            data = b"".join(outgoing)  # type: ignore[arg-type]
-            outgoing.clear()
-            outgoing.append(data)
-        else:
-            return self._send_until_slice()
-        sent_bytes = self._socket.send(data)  # type: ignore[arg-type]
-        self._outgoing_bytes -= sent_bytes
-        outgoing.clear()
-        if sent_bytes < len(data):  # type: ignore[arg-type]
-            outgoing.append(memoryview(data)[sent_bytes:])  # type: ignore[arg-type]
-        return sent_bytes
-
-    def _send_until_slice(self) -> int:
-        """Send the bytes ahead of the next file range, together with it where that can be."""
-        outgoing = self._outgoing
-        parts: list[bytes | bytearray | memoryview] = []
-        flags = 0
-        for part in outgoing:
-            if type(part) is FileSlice:
-                flags = socket.MSG_MORE
-                break
-            if len(parts) == _PARTS_PER_CALL_MAX:
-                break
-            parts.append(part)  # type: ignore[arg-type]
-        sent_bytes = self._socket.sendmsg(parts, (), flags)
-        self._outgoing_bytes -= sent_bytes
-        left_bytes = sent_bytes
-        for part in parts:
-            outgoing.popleft()
-            if left_bytes < len(part):
-                outgoing.appendleft(memoryview(part)[left_bytes:])
-                break
-            left_bytes -= len(part)
-        return sent_bytes
-
-    def _send_slice(self, part: FileSlice) -> int:
-        position = part.position + self._slice_sent_bytes
-        left_bytes = part.size_bytes - self._slice_sent_bytes
-        sent_bytes = os.sendfile(
-            self._fd, part.fd, position, min(left_bytes, _SENT_PER_TURN_BYTES_MAX)
-        )
-        if not sent_bytes and left_bytes:
-            raise OSError(0, f"{part.file.path} is shorter than its index says")
-        self._outgoing_bytes -= sent_bytes
-        self._shared.metrics.bytes_sent_from_files += sent_bytes
-        if sent_bytes < left_bytes:
-            self._slice_sent_bytes += sent_bytes
-        else:
-            self._slice_sent_bytes = 0
-            self._slices_outgoing -= 1
-            self._outgoing.popleft()
-        return sent_bytes
 
     def _watch(self, events: int) -> None:
         if events != self._events:
