@@ -137,13 +137,16 @@ class Storm:
             time.sleep(0.1)
 
     def until_shared(self, partition_count: int, patience_s: float) -> float:
-        """Until the living have every partition exactly once; how long that took."""
+        """Until the living have every partition exactly once, and each of them its share; how long
+        that took."""
         started = time.monotonic()
+        share = partition_count // len(self.alive)
         while True:
-            held = [partition for member in self.alive for partition in member.held_now()]
-            if sorted(held) == list(range(partition_count)):
+            held = [member.held_now() for member in self.alive]
+            everything = sorted(partition for each in held for partition in each)
+            if everything == list(range(partition_count)) and min(map(len, held)) >= share:
                 return time.monotonic() - started
-            assert time.monotonic() - started < patience_s, f"held are {sorted(held)}"
+            assert time.monotonic() - started < patience_s, f"held are {held}"
             self.produce(5)
             time.sleep(0.1)
 
