@@ -3,8 +3,12 @@ from __future__ import annotations
 import os
 import queue
 import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests.storage.compaction_history import History
@@ -86,6 +90,39 @@ def test_a_helper_that_dies_fails_its_pass_and_is_replaced(history: History) -> 
         assert isinstance(end, CompactionEnd)
     finally:
         passes.process.close()
+
+
+def test_a_helper_does_not_outlive_a_killed_node(history: History, tmp_path: Path) -> None:
+    task = tmp_path / "task.json"
+    task.write_bytes(msgspec.json.encode(history.task(now_ms=0)))
+    program = f"""
+import msgspec, sys, threading
+from tidelog.storage.compaction import CompactionTask
+from tidelog.storage.compaction_process import CompactionProcess
+process = CompactionProcess(lambda callback: callback(), bytes_per_second_max=10.0)
+task = msgspec.json.decode(open({str(task)!r}).read(), type=CompactionTask)
+process.submit(task, lambda event: None)
+while process.pid is None: pass
+print(process.pid, flush=True)
+threading.Event().wait()
+"""
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as node:
+        assert node.stdout is not None
+        helper = int(node.stdout.readline())
+        assert is_alive(helper)
+        node.kill()
+    deadline = time.monotonic() + WAIT_S
+    while is_alive(helper):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return stat.rpartition(")")[2].split()[0] != "Z"
 
 
 def test_what_goes_wrong_in_the_helper_is_told(history: History) -> None:

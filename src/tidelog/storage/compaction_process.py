@@ -31,6 +31,7 @@ from tidelog.storage.files import CorruptFileError, Files, OsFiles
 
 IDLE_SECONDS_MAX = 60.0
 _STOP_SECONDS = 5.0
+_SLEEP_SECONDS = 0.25
 
 OnEvent = Callable[[CompactionEvent], None]
 
@@ -178,11 +179,21 @@ class Throttle:
 def serve(tasks: BinaryIO, events: BinaryIO, bytes_per_second_max: float) -> None:
     """The helper's life: one task after the other until standard input ends."""
     parent = os.getppid()
-    throttle = Throttle(bytes_per_second_max)
 
-    def on_bytes(size_bytes: int) -> None:
+    def end_with_node() -> None:
         if os.getppid() != parent:
             raise SystemExit  # the node is gone, and its successor may be at work on the same log
+
+    def sleep(seconds: float) -> None:
+        while seconds > 0:
+            time.sleep(min(seconds, _SLEEP_SECONDS))
+            seconds -= _SLEEP_SECONDS
+            end_with_node()
+
+    throttle = Throttle(bytes_per_second_max, sleep=sleep)
+
+    def on_bytes(size_bytes: int) -> None:
+        end_with_node()
         throttle.on_bytes(size_bytes)
 
     files = OsFiles()
