@@ -26,6 +26,7 @@ class LogCleaning:
     def __init__(self, node: Node) -> None:
         self._node = node
         self._timer: Timer | None = None
+        self._abandoned = 0
         self.cleaner: Cleaner | None = None
 
     def start(self) -> None:
@@ -45,9 +46,15 @@ class LogCleaning:
             log.config.is_compacted for log in node.store.logs.values()
         ):
             self.cleaner = self._make_cleaner()
-        is_busy = self.cleaner is not None and self.cleaner.tick(node.now_ms())
         backoff_s = node.config.log_cleaner_backoff_ms / 1000
-        self._wait(min(_BUSY_INTERVAL_S, backoff_s) if is_busy else backoff_s)
+        if self.cleaner is None:
+            self._wait(backoff_s)
+            return
+        is_busy = self.cleaner.tick(node.now_ms())
+        # A disk that is full now is so a moment later too.
+        abandoned, self._abandoned = self._abandoned, self.cleaner.counts.abandoned_passes
+        goes_well = abandoned == self._abandoned
+        self._wait(min(_BUSY_INTERVAL_S, backoff_s) if is_busy and goes_well else backoff_s)
 
     def _make_cleaner(self) -> Cleaner:
         from tidelog.storage.cleaner import Cleaner

@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 Errors = dict[TopicPartition, ErrorCode]
 
-# Clients of the old flow retry these only under another name.
+# Answers of the coordinator that no producer expects from a partition: it retries under this name.
+_RETRIABLE_AS = ErrorCode.NOT_ENOUGH_REPLICAS
 _RETRIABLE = frozenset(
     {
-        ErrorCode.CONCURRENT_TRANSACTIONS,
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
         ErrorCode.NOT_COORDINATOR,
@@ -148,8 +148,8 @@ class TransactionalAppends:
         def verified(errors: Errors | None, error: ApiError | None) -> None:
             if error is not None:
                 code = _translated(error.code)
-                if code in _RETRIABLE:
-                    code = ErrorCode.NOT_ENOUGH_REPLICAS
+                if code is ErrorCode.CONCURRENT_TRANSACTIONS:  # the old flow does not know it here
+                    code = _RETRIABLE_AS
                 done(_errors(partitions, code))
                 return
             assert errors is not None
@@ -163,8 +163,10 @@ class TransactionalAppends:
 
 
 def _translated(code: ErrorCode) -> ErrorCode:
-    """On the produce path a fenced producer is told so by its epoch."""
-    return ErrorCode.INVALID_PRODUCER_EPOCH if code is ErrorCode.PRODUCER_FENCED else code
+    """What the coordinator says, in the words of the produce path."""
+    if code is ErrorCode.PRODUCER_FENCED:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    return _RETRIABLE_AS if code in _RETRIABLE else code
 
 
 def _errors(partitions: list[TopicPartition], code: ErrorCode) -> Errors:
