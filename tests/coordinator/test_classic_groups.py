@@ -68,6 +68,15 @@ def test_the_leader_gets_the_metadata_of_all_and_members_their_assignment() -> N
     assert driver.sync(late, 1).response.assignment == big[late]
 
 
+def test_a_protocol_that_a_member_names_twice_counts_once() -> None:
+    driver = Driver()
+    first = driver.join(version=3, protocols=[("range", b"1"), ("range", b"2")])
+    second = driver.join(version=3, protocols=[("range", b"3")])
+    driver.advance(1)
+    assert first.response.error_code == second.response.error_code == NONE
+    assert first.response.protocol_name == "range"
+
+
 def test_a_member_that_joins_makes_the_others_rejoin() -> None:
     driver = Driver()
     leader, other = driver.stable_group(2)

@@ -355,7 +355,7 @@ class ClassicGroup:
         self.transition(stable, value.current_state_timestamp)
 
     def _count(self, protocols: Iterable[tuple[str, bytes]], step: int) -> None:
-        for name, _ in protocols:
+        for name in {name for name, _ in protocols}:
             self._protocol_counts[name] += step
             if self._protocol_counts[name] == 0:
                 del self._protocol_counts[name]
