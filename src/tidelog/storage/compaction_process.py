@@ -141,7 +141,7 @@ class CompactionProcess:
 
     def _start_process(self) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
-            [sys.executable, "-m", __name__, str(self._bytes_per_second_max)],
+            [sys.executable, "-m", __name__, str(os.getpid()), str(self._bytes_per_second_max)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
@@ -176,12 +176,11 @@ class Throttle:
             self._sleep(self._free_at - now)
 
 
-def serve(tasks: BinaryIO, events: BinaryIO, bytes_per_second_max: float) -> None:
+def serve(tasks: BinaryIO, events: BinaryIO, node_pid: int, bytes_per_second_max: float) -> None:
     """The helper's life: one task after the other until standard input ends."""
-    parent = os.getppid()
 
     def end_with_node() -> None:
-        if os.getppid() != parent:
+        if os.getppid() != node_pid:
             raise SystemExit  # the node is gone, and its successor may be at work on the same log
 
     def sleep(seconds: float) -> None:
@@ -206,4 +205,4 @@ def serve(tasks: BinaryIO, events: BinaryIO, bytes_per_second_max: float) -> Non
 
 if __name__ == "__main__":
     os.nice(19)
-    serve(sys.stdin.buffer, sys.stdout.buffer, float(sys.argv[1]))
+    serve(sys.stdin.buffer, sys.stdout.buffer, int(sys.argv[1]), float(sys.argv[2]))
