@@ -26,6 +26,7 @@ from tidelog.cluster.features import (
 from tidelog.cluster.image import MetadataDelta, MetadataImage
 from tidelog.cluster.image_changes import MetadataReplayError
 from tidelog.cluster.image_records import image_records
+from tidelog.cluster.metadata_damage import refuse_damage
 from tidelog.cluster.metadata_replay import replay_log
 from tidelog.cluster.metadata_snapshot import (
     PART_SUFFIX,
@@ -146,7 +147,7 @@ class MetadataLog:
         """Loads what is there, or begins a new cluster, and becomes leader of a new epoch.
 
         `clock` gives wall-clock milliseconds, `directory_id` is the id of the log directory that
-        `directory` lies in. Raises MetadataLogError, and OSError.
+        `directory` lies in. Raises MetadataLogError, CorruptFileError and OSError.
         """
         files = files or OsFiles()
         if not files.exists(directory):
@@ -155,6 +156,7 @@ class MetadataLog:
         if not files.exists(directory / PARTITION_METADATA):
             write_topic_id(files, directory, METADATA_TOPIC_ID, durable=True)
         snapshot_id, snapshot, damaged = _newest_snapshot(files, directory)
+        refuse_damage(files, directory, snapshot_id.offset)
         log = open_log(
             directory,
             TopicPartition(CLUSTER_METADATA_TOPIC, 0),
