@@ -128,12 +128,12 @@ class Driver:
                     assert decoded is not None
                     self.shard.replay(decoded, outcome.producer_id, outcome.producer_epoch)
         follow_up = None if outcome.settle is None else outcome.settle(error)
+        if follow_up is not None:
+            self.run(follow_up)
         for reply in outcome.replies:
             if error is not None:
                 reply.response.error_code = error.code
             reply.ticket.answer(reply.response)
-        if follow_up is not None:
-            self.run(follow_up)
         if error is not None and outcome.response is not None:
             raise error
         return outcome.response

@@ -111,6 +111,19 @@ def test_a_consumer_that_dies_takes_the_group_back_too() -> None:
     assert leader in group.members
 
 
+def test_two_consumers_that_die_in_one_moment_take_the_group_back() -> None:
+    driver = Driver(replace(FAST, group_consumer_session_timeout_ms=6_000))
+    leader, other = classic_pair(driver)
+    driver.consumer("new", 0)
+    driver.consumer("newer", 0)
+    driver.advance(6_001)
+    group = driver.shard.groups.classic("g")
+    assert group is not None
+    assert set(group.members) == {leader, other}
+    driver.restart()
+    assert driver.shard.groups.classic("g") is not None
+
+
 def test_a_migration_can_be_switched_off() -> None:
     driver = Driver(replace(FAST, group_consumer_migration_policy="disabled"))
     classic_pair(driver)

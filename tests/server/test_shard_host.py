@@ -8,6 +8,7 @@ import pytest
 
 from tests.groups.librdkafka_member import eventually
 from tidelog.protocol.apis.create_topics import CreatableTopic, CreateTopicsRequest
+from tidelog.protocol.apis.delete_groups import DeleteGroupsRequest
 from tidelog.protocol.apis.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from tidelog.protocol.apis.find_coordinator import FindCoordinatorRequest
 from tidelog.protocol.apis.heartbeat import HeartbeatRequest
@@ -127,6 +128,24 @@ def test_many_offsets_are_loaded_in_slices(broker: Broker, client: WireClient) -
             assert {row.partition_index: row.committed_offset for row in topic.partitions} == {
                 index: index for index in range(2_000)
             }
+
+
+def test_what_does_not_fit_one_batch_is_written_as_several(
+    broker: Broker, client: WireClient
+) -> None:
+    find(client)
+    response = client.call(commit("big", 30_000), version=5)
+    assert {row.error_code for row in response.topics[0].partitions} == {0}
+    broker.stop()
+    broker.start()
+    with WireClient("127.0.0.1", broker.port) as again:
+        everything = OffsetFetchRequest(group_id="big", topics=None)
+        eventually(lambda: again.call(everything, version=5).error_code == 0, "everything loaded")
+        (topic,) = again.call(everything, version=5).topics
+        assert len(topic.partitions) == 30_000
+        deleted = again.call(DeleteGroupsRequest(groups_names=["big"]), version=1)
+        assert [row.error_code for row in deleted.results] == [0]
+        assert again.call(everything, version=5).topics == []
 
 
 def test_a_disk_that_fails_is_told_to_the_clients(broker: Broker, client: WireClient) -> None:

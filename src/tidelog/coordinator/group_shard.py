@@ -6,7 +6,7 @@ This is where a request meets the kind of group it is for; what happens then is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 from tidelog.coordinator.groups import consumer_records as write
@@ -420,8 +420,8 @@ class GroupShard:
     def next_deadline_ms(self) -> int | None:
         return self.timers.next_deadline_ms()
 
-    def tick(self, now_ms: int) -> list[Outcome[Any]]:
-        return self.timers.run_due(now_ms)
+    def tick(self, now_ms: int) -> Iterator[Outcome[Any]]:
+        return self.timers.due(now_ms)
 
     # Expiry
 

@@ -108,8 +108,9 @@ class Shard(Protocol):
     def next_deadline_ms(self) -> int | None:
         """When `tick` has to be called next; None: not before something else happens."""
 
-    def tick(self, now_ms: int) -> list[Outcome[Any]]:
-        """Carries out everything due at `now_ms`."""
+    def tick(self, now_ms: int) -> Iterable[Outcome[Any]]:
+        """Decides on everything due at `now_ms`. Each outcome is carried out before the next is
+        asked for, so that a generator decides on what is, not on what was."""
 
 
 class RecordCodec:

@@ -7,7 +7,7 @@ is put back; a key costs one heap operation per session timeout, not one per hea
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from heapq import heappop, heappush
 from typing import Any, Generic, TypeVar
 
@@ -45,9 +45,9 @@ class Timers(Generic[Due]):
         """Never later than the next deadline; earlier when that deadline was moved."""
         return self._heap[0][0] if self._heap else None
 
-    def run_due(self, now_ms: int) -> list[Due]:
-        """Calls what is due in the order of the deadlines. An action may schedule and cancel."""
-        results = []
+    def due(self, now_ms: int) -> Iterator[Due]:
+        """Calls what is due, in the order of the deadlines and each only when it is asked for: an
+        action sees what the results before it have led to. An action may schedule and cancel."""
         while self._heap and self._heap[0][0] <= now_ms:
             queued_ms, _, name = heappop(self._heap)
             if self._queued_ms.get(name) != queued_ms:
@@ -61,8 +61,11 @@ class Timers(Generic[Due]):
                 self._push(name, deadline_ms)
                 continue
             del self._timers[name]
-            results.append(action(now_ms))
-        return results
+            yield action(now_ms)
+
+    def run_due(self, now_ms: int) -> list[Due]:
+        """Calls everything that is due."""
+        return list(self.due(now_ms))
 
     def clear(self) -> None:
         self._timers.clear()

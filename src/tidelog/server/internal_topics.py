@@ -6,16 +6,11 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from tidelog.cluster.topic_changes import NewTopic
-from tidelog.cluster.topic_names import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from tidelog.protocol.errors import ApiError, ErrorCode
+from tidelog.server.topic_creation import new_topic
 
 if TYPE_CHECKING:
     from tidelog.server.node import Node
-
-# A coordinator writes what belongs together as one batch, and deleting a group with many offsets
-# or storing a group with many members belongs together.
-_BATCH_BYTES_MAX = 64 << 20
 
 
 @lru_cache(maxsize=16_384)
@@ -41,35 +36,10 @@ def ensure_internal_topic(node: Node, topic: str, done: Callable[[ApiError | Non
         # It is being made; clients ask again.
         done(ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE))
         return
-    decision = node.controller.create_topics([_definition(node, topic)], latest)
+    decision = node.controller.create_topics([new_topic(node, topic)], latest)
     error = decision.rows[0].error
     if error is not None:
         node.log.error("internal_topic_not_created", topic=topic, error=error)
         done(ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error)))
         return
     node.metadata.submit(decision.records, lambda: done(None))
-
-
-def _definition(node: Node, topic: str) -> NewTopic:
-    config = node.config
-    brokers = sum(1 for broker in node.image.brokers.values() if not broker.fenced)
-    if topic == CONSUMER_OFFSETS_TOPIC:
-        count = config.offsets_topic_num_partitions
-        replicas = config.offsets_topic_replication_factor
-        segment_bytes = config.offsets_topic_segment_bytes
-    else:
-        assert topic == TRANSACTION_STATE_TOPIC, topic
-        count = config.transaction_state_log_num_partitions
-        replicas = config.transaction_state_log_replication_factor
-        segment_bytes = config.transaction_state_log_segment_bytes
-    return NewTopic(
-        topic,
-        count,
-        max(min(replicas, brokers), 1),
-        configs={
-            "cleanup.policy": "compact",
-            "compression.type": "producer",
-            "segment.bytes": str(segment_bytes),
-            "max.message.bytes": str(_BATCH_BYTES_MAX),
-        },
-    )

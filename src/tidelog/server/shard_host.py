@@ -46,6 +46,8 @@ LoadPairs = Callable[[AnyShard, list[Pair], int, int], None]
 _LOAD_SLICE_BYTES = 1 << 20
 _LOAD_SLICE_S = 0.02
 _TIMER_SLACK_S = 0.001
+# What a record has besides its key and value, at most.
+_RECORD_OVERHEAD = 32
 
 
 class _Waiting:
@@ -156,32 +158,23 @@ class HostedShard(Generic[AnyShard]):
         """Appends, replays, settles, and has the answers wait for the commit."""
         error = self._write(outcome) if outcome.records else None
         follow_up = None if outcome.settle is None else outcome.settle(error)
+        if follow_up is not None:
+            # Before any answer: an answer lets its connection's next request in, which must not
+            # come between a decision and its records.
+            self.carry_out(follow_up)
         if error is not None:
             if notify is not None:
                 notify(error)
             self._answer(outcome.replies, error)
         elif notify is not None or outcome.replies or outcome.effects:
             self._when_committed(notify, outcome.replies, outcome.effects)
-        if follow_up is not None:
-            self.carry_out(follow_up)
 
     def _write(self, outcome: Outcome[Any]) -> ApiError | None:
-        node = self._host.node
-        now_ms = node.now_ms()
-        encode = self._host.codec.encode
-        in_transaction = outcome.producer_id >= 0
-        rows = [
-            Record(place, now_ms, *encode(record)) for place, record in enumerate(outcome.records)
-        ]
-        batch = encode_batch(
-            rows,
-            producer_id=outcome.producer_id,
-            producer_epoch=outcome.producer_epoch,
-            is_transactional=in_transaction,
-        )
+        now_ms = self._host.node.now_ms()
+        batches = self._encode(outcome, now_ms)
         try:
             result = self.partition.append_as_leader(
-                memoryview(batch), now_ms, origin=Origin.COORDINATOR
+                memoryview(batches), now_ms, origin=Origin.COORDINATOR
             )
         except ApiError as error:
             return error
@@ -191,6 +184,33 @@ class HostedShard(Generic[AnyShard]):
         for record in outcome.records:
             self.shard.replay(record, producer_id, producer_epoch)
         return None
+
+    def _encode(self, outcome: Outcome[Any], now_ms: int) -> bytearray:
+        """The records as batches that the topic takes, nearly always one; all of them are appended
+        by one call, which takes everything or nothing."""
+        limit_bytes = self.partition.log.config.max_message_bytes // 2
+        encode = self._host.codec.encode
+        batches = bytearray()
+        rows: list[Record] = []
+        size_bytes = 0
+        for record in outcome.records:
+            key, value = encode(record)
+            size_bytes += len(key) + (len(value) if value is not None else 0) + _RECORD_OVERHEAD
+            if size_bytes > limit_bytes and rows:
+                batches += self._encode_batch(outcome, rows)
+                rows = []
+                size_bytes = 0
+            rows.append(Record(len(rows), now_ms, key, value))
+        batch = self._encode_batch(outcome, rows)
+        return batches + batch if batches else batch
+
+    def _encode_batch(self, outcome: Outcome[Any], rows: list[Record]) -> bytearray:
+        return encode_batch(
+            rows,
+            producer_id=outcome.producer_id,
+            producer_epoch=outcome.producer_epoch,
+            is_transactional=outcome.producer_id >= 0,
+        )
 
     def _when_committed(
         self,
@@ -236,10 +256,13 @@ class HostedShard(Generic[AnyShard]):
         self._sweep_is_due = False
         now = monotonic()
         next_deadline = None
+        overdue = []
         for waiting in self._waiting:
             if waiting.deadline > now:
                 next_deadline = waiting.deadline
                 break
+            overdue.append(waiting)
+        for waiting in overdue:
             self._refuse(waiting, ApiError(ErrorCode.REQUEST_TIMED_OUT))
         while self._waiting and self._waiting[0].is_spent:
             self._waiting.popleft()
