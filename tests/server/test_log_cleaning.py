@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 from pathlib import Path
 
+import aiokafka
+from aiokafka import AIOKafkaConsumer
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from kafka import KafkaConsumer, TopicPartition
 
 from tests.transactions.reading import read_topic
 from tidelog.testing import Broker
@@ -68,6 +72,62 @@ def test_a_compacted_topic_shrinks_to_its_latest_values_and_survives_a_restart()
         assert latest() == expected
         write(bootstrap, "table", range(300, 305))
         assert latest() == [b"300", b"301", b"302", b"303", b"304"]
+
+
+def test_every_client_reads_what_compaction_leaves() -> None:
+    """Gaps, empty batches that hold a producer's place, tombstones with a delete horizon."""
+    with Broker(settings=QUICK) as broker:
+        bootstrap = broker.bootstrap_servers
+        create(bootstrap, "table")
+        for first in range(0, 250, 50):  # each a producer of its own, whose last batch stays
+            write(bootstrap, "table", range(first, first + 50), **{"enable.idempotence": "true"})
+        producer = Producer({"bootstrap.servers": bootstrap})
+        producer.produce("table", None, key=b"k0")
+        producer.flush(WAIT_S)
+        write(bootstrap, "table", range(251, 255))
+        write(bootstrap, "table", range(256, 300))
+        wait_until(lambda: data_bytes(broker, "table") < 300 * 180 // 5)
+
+        expected = {b"k%d" % (value % 5): b"%d" % value for value in range(295, 300)}
+        # The cleaner goes on meanwhile: what is read differs, what it comes to does not.
+        assert table_by_kafka_python(bootstrap) == expected
+        assert asyncio.run(table_by_aiokafka(bootstrap)) == expected
+        values = [value.rstrip(b".") for value in read_topic(bootstrap, "table", 1)[0][-5:]]
+        assert values == list(expected.values())
+
+
+LAST_OFFSET = 250 + 1 + 4 + 44 - 1
+
+
+def table_by_kafka_python(bootstrap: str) -> dict[bytes, bytes]:
+    consumer = KafkaConsumer(bootstrap_servers=bootstrap, consumer_timeout_ms=WAIT_S * 1000)
+    table = {}
+    try:
+        consumer.assign([TopicPartition("table", 0)])
+        consumer.seek_to_beginning()
+        for record in consumer:
+            table[record.key] = record.value.rstrip(b".") if record.value else b""
+            if record.offset == LAST_OFFSET:
+                break
+    finally:
+        consumer.close()
+    return table
+
+
+async def table_by_aiokafka(bootstrap: str) -> dict[bytes, bytes]:
+    consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap)
+    await consumer.start()
+    table = {}
+    try:
+        consumer.assign([aiokafka.TopicPartition("table", 0)])
+        await consumer.seek_to_beginning()
+        while True:
+            record = await asyncio.wait_for(consumer.getone(), WAIT_S)
+            table[record.key] = record.value.rstrip(b".") if record.value else b""
+            if record.offset == LAST_OFFSET:
+                return table
+    finally:
+        await consumer.stop()
 
 
 def test_coordinators_load_from_compacted_topics() -> None:
