@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from tidelog.cluster.image import ConfigResource, ConfigResourceType
 from tidelog.cluster.topic_names import CONSUMER_OFFSETS_TOPIC
-from tidelog.coordinator.group_shard import GroupShard
 from tidelog.coordinator.groups.client_context import ClientContext
 from tidelog.coordinator.groups.group_config import GroupConfig
 from tidelog.coordinator.records.consumer_offsets import CONSUMER_OFFSETS
@@ -20,13 +19,14 @@ from tidelog.server.shard_host import Done, ShardHost
 
 if TYPE_CHECKING:
     from tidelog.cluster.image import MetadataDelta, MetadataImage
+    from tidelog.coordinator.group_shard import GroupShard
     from tidelog.server.config import NodeConfig
     from tidelog.server.node import Node
     from tidelog.server.request import Deferred, Request
 
 Response = TypeVar("Response", bound=Message)
 Result = TypeVar("Result")
-Operation = Callable[[GroupShard, int], Outcome[Result]]
+Operation: TypeAlias = "Callable[[GroupShard, int], Outcome[Result]]"
 
 
 class GroupCoordinator:
@@ -41,7 +41,7 @@ class GroupCoordinator:
             CONSUMER_OFFSETS_TOPIC,
             CONSUMER_OFFSETS,
             self._make_shard,
-            load_pairs=GroupShard.replay_pairs,
+            load_pairs=lambda shard, *records: shard.replay_pairs(*records),
         )
 
     def start(self) -> None:
@@ -52,6 +52,9 @@ class GroupCoordinator:
         self.host.close()
 
     def _make_shard(self, index: int) -> GroupShard:
+        # What groups are made of is a third of a node's imports, and a new node has none.
+        from tidelog.coordinator.group_shard import GroupShard
+
         shard = GroupShard(self.config, new_member_id)
         shard.set_topics(self._node.image)
         shard.set_overrides(self._override)

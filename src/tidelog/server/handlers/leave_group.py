@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidelog.coordinator.group_shard import GroupShard
 from tidelog.coordinator.shard import Outcome
 from tidelog.protocol.api_keys import ApiKey
 from tidelog.protocol.apis.leave_group import (
@@ -16,6 +15,7 @@ from tidelog.protocol.errors import ApiError, ErrorCode
 from tidelog.server.group_coordinator import check_group_id
 
 if TYPE_CHECKING:
+    from tidelog.coordinator.group_shard import GroupShard
     from tidelog.server.node import Node
     from tidelog.server.request import Deferred, Request
 

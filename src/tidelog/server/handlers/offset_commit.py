@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidelog.coordinator.group_shard import GroupShard
 from tidelog.coordinator.shard import Outcome
 from tidelog.protocol.api_keys import ApiKey
 from tidelog.protocol.apis.offset_commit import (
@@ -23,6 +22,7 @@ from tidelog.server.group_coordinator import client_context
 
 if TYPE_CHECKING:
     from tidelog.cluster.image import MetadataImage
+    from tidelog.coordinator.group_shard import GroupShard
     from tidelog.server.node import Node
     from tidelog.server.request import Deferred, Request
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidelog.coordinator.group_shard import GroupShard
 from tidelog.coordinator.shard import Outcome
 from tidelog.protocol.api_keys import ApiKey
 from tidelog.protocol.apis.offset_delete import (
@@ -17,6 +16,7 @@ from tidelog.protocol.apis.offset_delete import (
 from tidelog.protocol.errors import ApiError, ErrorCode
 
 if TYPE_CHECKING:
+    from tidelog.coordinator.group_shard import GroupShard
     from tidelog.server.node import Node
     from tidelog.server.request import Deferred, Request
 

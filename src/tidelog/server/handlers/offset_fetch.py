@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from tidelog.coordinator.group_shard import GroupShard
 from tidelog.coordinator.shard import Outcome
 from tidelog.protocol.api_keys import ApiKey
 from tidelog.protocol.apis.offset_fetch import (
@@ -28,6 +27,7 @@ from tidelog.server.gathering import gather
 
 if TYPE_CHECKING:
     from tidelog.cluster.image import MetadataImage
+    from tidelog.coordinator.group_shard import GroupShard
     from tidelog.server.node import Node
     from tidelog.server.request import Deferred, Request
 
