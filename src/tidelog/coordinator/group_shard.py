@@ -1,7 +1,8 @@
 """The group coordinator of one partition of `__consumer_offsets`: groups and their offsets.
 
 This is where a request meets the kind of group it is for; what happens then is in `groups/`
-(`classic_protocol`, `consumer_protocol`, `mixed_group`, `migration`) and in `offset_requests`.
+(`classic_joins`, `classic_protocol`, `consumer_protocol`, `mixed_group`, `migration`) and in
+`offset_requests`.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import Any
 
 from tidelog.coordinator.groups import consumer_records as write
 from tidelog.coordinator.groups.classic_group import ClassicGroup, ClassicState
+from tidelog.coordinator.groups.classic_joins import ClassicJoins
 from tidelog.coordinator.groups.classic_protocol import ClassicProtocol, join_error
 from tidelog.coordinator.groups.client_context import ClientContext
 from tidelog.coordinator.groups.consumer_draft import Draft
@@ -77,7 +79,8 @@ class GroupShard:
         self.groups = GroupTable()
         self.timers: Timers[Outcome[Any]] = Timers()
         self.committed = Offsets()
-        self._classic = ClassicProtocol(config, self.timers, self.groups.classic, new_id)
+        self._classic = ClassicProtocol(config, self.timers, self.groups.classic)
+        self._joins = ClassicJoins(config, self.timers, self._classic, new_id)
         self._consumer = ConsumerProtocol(
             config, self.timers, self.groups.consumer, self._fence, new_id
         )
@@ -120,7 +123,7 @@ class GroupShard:
             if request.member_id:
                 return Outcome(response=join_error(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id))
             group = self.groups.begin_classic(request.group_id)
-        return self._classic.join(group, client, request, ticket, now_ms)
+        return self._joins.join(group, client, request, ticket, now_ms)
 
     def _join_emptied(
         self,
@@ -138,7 +141,7 @@ class GroupShard:
             if error is not None:
                 return Outcome(replies=[Reply(ticket, join_error(append_refusal(error)))])
             classic = self.groups.begin_classic(request.group_id)
-            outcome = self._classic.join(classic, client, request, ticket, now_ms)
+            outcome = self._joins.join(classic, client, request, ticket, now_ms)
             if outcome.response is not None:
                 outcome.replies.append(Reply(ticket, outcome.response))
                 outcome.response = None
