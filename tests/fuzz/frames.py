@@ -25,7 +25,7 @@ _HEADER = Struct(">hhih")
 _CRC = Struct(">I")
 _CRC_AT = 17
 _CHECKED_FROM = 21
-_DECODABLE_PER_BURST_MAX = 4
+_DECODABLE_PER_BURST_MAX = 3
 _MAKERS_MAX = 20_000
 
 # Lengths, counts and offsets that code likes to trust.

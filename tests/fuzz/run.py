@@ -105,11 +105,11 @@ class FuzzRun:
 
     # Sending
 
-    def send(self, frames: int) -> None:
-        """Send at least so many frames, over many connections."""
-        until = self.frames + frames
+    def send(self, malformed: int) -> None:
+        """Send at least so many malformed frames, over many connections."""
+        until = self.malformed + malformed
         bursts = [self._source.burst() for _ in range(_CONNECTIONS)]
-        while self.frames < until:
+        while self.malformed < until:
             opened = [self._open(burst) for burst in bursts]
             following = [self._source.burst() for _ in range(_CONNECTIONS)]  # while the node works
             self._read_to_the_end(opened)
@@ -222,13 +222,13 @@ def fuzzed_broker(data: Path) -> Iterator[Broker]:
 
 
 def fuzz(data: Path, *, frames: int, seed: int, report: bool = False) -> FuzzRun:
-    """One whole run. Raises FuzzFailure."""
+    """One whole run of so many malformed frames, among others. Raises FuzzFailure."""
     with fuzzed_broker(data) as broker:
         run = FuzzRun(broker, seed)
         started = time.monotonic()
         try:
-            while run.frames < frames:
-                run.send(min(_CHECK_EVERY_FRAMES, frames - run.frames))
+            while run.malformed < frames:
+                run.send(min(_CHECK_EVERY_FRAMES, frames - run.malformed))
                 run.check()
                 if report:
                     _say(run, time.monotonic() - started)
@@ -245,15 +245,15 @@ def fuzz(data: Path, *, frames: int, seed: int, report: bool = False) -> FuzzRun
 
 def _say(run: FuzzRun, seconds: float) -> None:
     sys.stdout.write(
-        f"{run.frames:>9,} frames ({run.malformed:,} refused) over {run.connections:,} connections,"
-        f" {run.frames / seconds:,.0f}/s, {run.memory_bytes >> 20} MB\n"
+        f"{run.malformed:>9,} malformed frames of {run.frames:,} over {run.connections:,} "
+        f"connections, {run.frames / seconds:,.0f}/s, {run.memory_bytes >> 20} MB\n"
     )
     sys.stdout.flush()
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--frames", type=int, default=1_000_000)
+    parser.add_argument("--frames", type=int, default=1_000_000, help="malformed ones")
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="tidelog-fuzz-") as folder:
