@@ -13,7 +13,9 @@ from tidelog.testing import Broker
 
 @pytest.fixture
 def own_broker() -> Iterator[Broker]:
-    with Broker(mode="process", settings=SETTINGS) as running:
+    # Sessions must outlast the time that a slow machine needs to start a broker.
+    settings = SETTINGS | {"group.consumer.session.timeout.ms": "40000"}
+    with Broker(mode="process", settings=settings) as running:
         yield running
 
 
@@ -23,8 +25,11 @@ def test_groups_and_offsets_survive_kill_9(own_broker: Broker) -> None:
     create_topic(admin, "t", 4)
     fill(bootstrap, "t", 4, 10)
     members = [
-        Member(bootstrap, group, ["t"], protocol=protocol)
-        for group, protocol in (("g1", "classic"), ("g2", "consumer"))
+        Member(bootstrap, group, ["t"], protocol=protocol, **settings)
+        for group, protocol, settings in (
+            ("g1", "classic", {"session.timeout.ms": 40_000}),
+            ("g2", "consumer", {}),
+        )
         for _ in range(2)
     ]
     try:
