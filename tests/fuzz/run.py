@@ -50,6 +50,8 @@ SETTINGS = {
     "auto.create.topics.enable": "false",
     "log.segment.bytes": str(4 << 20),
     "log.retention.bytes": str(8 << 20),
+    "log.retention.ms": "-1",  # the probes are of 1970
+    "log.retention.check.interval.ms": "1000",
 }
 
 
