@@ -3,28 +3,28 @@
 import asyncio
 import time
 from collections.abc import Callable
-from typing import Any
 
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener
 from kafka import KafkaConsumer, OffsetAndMetadata, TopicPartition
 from kafka.admin import KafkaAdminClient
 
-from tests.groups.librdkafka_member import PATIENCE_S
+from tests.groups.librdkafka_member import PATIENCE_S, eventually
 
 
-def kafka_python(bootstrap: str, topic: str, **settings: Any) -> KafkaConsumer:
-    return KafkaConsumer(
-        topic,
+def kafka_python(bootstrap: str, topic: str) -> KafkaConsumer:
+    """A member that knows the topic before it joins: kafka-python may otherwise be asked to assign
+    before it does, assigns nothing, and leaves it at that."""
+    consumer = KafkaConsumer(
         bootstrap_servers=bootstrap,
         group_id=topic,
         auto_offset_reset="earliest",
         enable_auto_commit=False,
         session_timeout_ms=10_000,
         heartbeat_interval_ms=300,
-        # It may join before it knows the topic, and then assigns nothing until it looks again.
-        metadata_max_age_ms=500,
-        **settings,
     )
+    eventually(lambda: bool(consumer.partitions_for_topic(topic)), "the topic is known")
+    consumer.subscribe([topic])
+    return consumer
 
 
 def poll_until(
