@@ -141,6 +141,15 @@ def one_record_requests(session: Session) -> Figures:
     }
 
 
+def fsync_requests(session: Session) -> Figures:
+    """Pipelined requests of one record each, every one acknowledged after an fsync."""
+    topic = session.topic(1, FSYNC)
+    result, _ = session.measured(
+        "one-record-requests", topic=topic, seconds=session.sizes.seconds, size=100
+    )
+    return {"fsync, one-record requests/s": result["requests_per_s"]}
+
+
 def latency(session: Session) -> Figures:
     topic = session.topic(1, PAGE_CACHE)
     result, _ = session.measured(
@@ -280,6 +289,7 @@ SCENARIOS: dict[str, Callable[[Session], Figures]] = {
     "fsync": fsync_bulk,
     "fsync-one": fsync_one_at_a_time,
     "fsync-small": fsync_small_batches,
+    "fsync-requests": fsync_requests,
     "latency": latency,
     "end-to-end": end_to_end,
     "memory": memory_after_load,

@@ -4,8 +4,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.storage.compaction_history import History, ignore_bytes
 
+from tests.storage.compaction_history import History, ignore_bytes
 from tidelog.protocol.compression import Compression
 from tidelog.storage.batch_filter import LastRecord
 from tidelog.storage.compaction import (

@@ -206,7 +206,14 @@ _TOPICS = (
         0,
         HIGH,
     ),
-    _fixed("num.recovery.threads.per.data.dir", INT, "2", "Threads that recover logs.", 1, HIGH),
+    _fixed(
+        "num.recovery.threads.per.data.dir",
+        INT,
+        "16",
+        "Threads that recover and sync logs.",
+        1,
+        HIGH,
+    ),
     _fixed(
         "producer.id.expiration.ms",
         INT,

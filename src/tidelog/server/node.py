@@ -145,6 +145,7 @@ class Node:
                 node_id=config.node_id,
                 cluster_id=config.cluster_id,
                 checkpoint_interval_ms=config.log_flush_offset_checkpoint_interval_ms,
+                sync_threads=config.num_recovery_threads_per_data_dir,
             ),
             post=self.reactor.post,
             now_ms=self.now_ms(),
