@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
@@ -81,9 +82,9 @@ class TidelogServer(_Process):
 
     name = "tidelog"
 
-    def __init__(self, data: Path, *, durability: str = "page-cache") -> None:
+    def __init__(self, data: Path, *, settings: Mapping[str, str] | None = None) -> None:
         super().__init__(data)
-        self._durability = durability
+        self._settings = {"durability": "page-cache", **(settings or {})}
 
     def start(self) -> None:
         self._spawn(
@@ -96,8 +97,7 @@ class TidelogServer(_Process):
                 str(self.data / "log"),
                 "--listen",
                 f"127.0.0.1:{self.port}",
-                "--set",
-                f"durability={self._durability}",
+                *(f"--set={name}={value}" for name, value in self._settings.items()),
             ],
             # An installed package has its byte code; a benchmark must not compile at each start.
             {"PYTHONDONTWRITEBYTECODE": ""},
@@ -109,8 +109,11 @@ class KafkaServer(_Process):
 
     name = "kafka"
 
-    def __init__(self, data: Path, libraries: Path) -> None:
+    def __init__(
+        self, data: Path, libraries: Path, *, settings: Mapping[str, str] | None = None
+    ) -> None:
         super().__init__(data)
+        self._settings = settings or {}
         self._classpath = str(libraries / "*")
         self._formatted = False
 
@@ -158,6 +161,7 @@ class KafkaServer(_Process):
                     "offsets.topic.replication.factor=1",
                     "transaction.state.log.replication.factor=1",
                     "transaction.state.log.min.isr=1",
+                    *(f"{name}={value}" for name, value in self._settings.items()),
                 )
             )
         )

@@ -7,7 +7,7 @@ import click
 from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from tidelog.cli.broker_calls import CALL_TIMEOUT_S, open_admin, wait_for
+from tidelog.cli.broker_calls import CALL_TIMEOUT_S, list_offsets, open_admin, wait_for
 from tidelog.cli.failures import EXIT_NOT_FOUND, fail
 from tidelog.cli.options import (
     bootstrap_option,
@@ -247,10 +247,10 @@ def _targets(
     admin: AdminClient, places: list[tuple[str, int]], position: Position
 ) -> dict[tuple[str, int], int]:
     """The offset that a position means in each partition, kept within what the log holds."""
-    starts = _list_offsets(admin, places, OffsetSpec.earliest())
-    ends = _list_offsets(admin, places, OffsetSpec.latest())
+    starts = list_offsets(admin, places, OffsetSpec.earliest())
+    ends = list_offsets(admin, places, OffsetSpec.latest())
     if position.timestamp_ms is not None:
-        found = _list_offsets(admin, places, OffsetSpec.for_timestamp(position.timestamp_ms))
+        found = list_offsets(admin, places, OffsetSpec.for_timestamp(position.timestamp_ms))
         return {place: offset if offset >= 0 else ends[place] for place, offset in found.items()}
     if position.tail is not None:
         return {place: max(starts[place], ends[place] - position.tail) for place in places}
@@ -258,16 +258,3 @@ def _targets(
         wanted = position.offset
         return {place: min(max(wanted, starts[place]), ends[place]) for place in places}
     return starts if position.word == "beginning" else ends
-
-
-def _list_offsets(
-    admin: AdminClient, places: list[tuple[str, int]], spec: OffsetSpec
-) -> dict[tuple[str, int], int]:
-    asked = {TopicPartition(*place): spec for place in places}
-    futures = admin.list_offsets(asked, request_timeout=CALL_TIMEOUT_S)
-    return {
-        (place.topic, place.partition): wait_for(
-            future, f"no offsets of {place.topic}-{place.partition}"
-        ).offset
-        for place, future in futures.items()
-    }

@@ -3,7 +3,7 @@
 from typing import Any
 
 import click
-from confluent_kafka import TopicCollection, TopicPartition
+from confluent_kafka import TopicCollection
 from confluent_kafka.admin import (
     AlterConfigOpType,
     ConfigEntry,
@@ -15,7 +15,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from tidelog.cli.broker_calls import CALL_TIMEOUT_S, open_admin, wait_for
+from tidelog.cli.broker_calls import CALL_TIMEOUT_S, list_offsets, open_admin, wait_for
 from tidelog.cli.failures import EXIT_NOT_FOUND, fail
 from tidelog.cli.options import (
     bootstrap_option,
@@ -112,17 +112,17 @@ def describe(
         admin.describe_topics(TopicCollection([name]), request_timeout=CALL_TIMEOUT_S)[name],
         f"cannot describe {name}",
     )
-    numbers = [each.id for each in description.partitions]
-    starts = _offsets(admin, name, numbers, OffsetSpec.earliest())
-    ends = _offsets(admin, name, numbers, OffsetSpec.latest())
+    places = [(name, each.id) for each in description.partitions]
+    starts = list_offsets(admin, places, OffsetSpec.earliest())
+    ends = list_offsets(admin, places, OffsetSpec.latest())
     partitions = [
         {
             "partition": each.id,
             "leader": each.leader.id if each.leader is not None else None,
             "replicas": [node.id for node in each.replicas],
             "in_sync": [node.id for node in each.isr],
-            "start_offset": starts.get(each.id),
-            "end_offset": ends.get(each.id),
+            "start_offset": starts[name, each.id],
+            "end_offset": ends[name, each.id],
         }
         for each in description.partitions
     ]
@@ -223,15 +223,6 @@ def delete(
         return
     for name in names:
         click.echo(f"deleted {name}")
-
-
-def _offsets(admin: Any, topic: str, partitions: list[int], spec: Any) -> dict[int, int]:
-    asked = {TopicPartition(topic, number): spec for number in partitions}
-    futures = admin.list_offsets(asked, request_timeout=CALL_TIMEOUT_S)
-    return {
-        place.partition: wait_for(future, f"no offsets of {topic}-{place.partition}").offset
-        for place, future in futures.items()
-    }
 
 
 def _settings(admin: Any, topic: str) -> dict[str, Any]:
