@@ -40,7 +40,7 @@ def kill_again_and_again(data: Path, rounds: int, seed: int) -> None:
 
 
 def test_acknowledged_records_survive_kills(tmp_path: Path) -> None:
-    kill_again_and_again(tmp_path, rounds=12, seed=1)
+    kill_again_and_again(tmp_path, rounds=24, seed=1)
 
 
 @pytest.mark.slow
