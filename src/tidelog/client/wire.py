@@ -1,11 +1,14 @@
 """A plain blocking connection to a Kafka broker, for the calls that librdkafka does not offer.
 
-One request at a time; versions are the newest that both sides know. `Cluster` finds the broker
-that a call must go to.
+Versions are the newest that both sides know. `call` is one request and its answer; `send` and
+`receive` keep several requests in flight, answered in the order in which they were sent. `Cluster`
+finds the broker that a call must go to.
 """
 
 import socket
 import struct
+from collections import deque
+from collections.abc import Iterable
 from types import TracebackType
 from typing import TypeVar
 
@@ -25,10 +28,14 @@ from tidelog.protocol.errors import ErrorCode
 from tidelog.protocol.headers import decode_response, encode_request
 from tidelog.protocol.registry import messages_of
 from tidelog.protocol.schema import Message
+from tidelog.protocol.topic_partition import TopicPartition
 
 R = TypeVar("R", bound=Message)
 
 RESPONSE_BYTES_MAX = 256 * 1024 * 1024
+
+COORDINATOR_GROUP = 0
+COORDINATOR_TRANSACTION = 1
 
 _API_VERSIONS_VERSION = 3
 _LENGTH = struct.Struct(">i")
@@ -41,6 +48,7 @@ class WireConnection:
         self.address = f"{host}:{port}"
         self._client_id = client_id
         self._correlation_id = 0
+        self._pending: deque[tuple[int, ApiKey, int]] = deque()
         try:
             self._socket = socket.create_connection((host, port), timeout_s)
         except OSError as error:
@@ -63,18 +71,13 @@ class WireConnection:
     ) -> None:
         self.close()
 
-    def call(self, request: Message, answer: type[R], *, version_max: int | None = None) -> R:
-        """Send a request and wait for its answer."""
-        api_key = ApiKey(answer.API_KEY)
-        version = self._version(api_key, version_max)
-        response = self._exchange(api_key, version, request)
-        assert isinstance(response, answer)
-        return response
+    @property
+    def in_flight(self) -> int:
+        """Requests that were sent and whose answer was not received yet."""
+        return len(self._pending)
 
-    def close(self) -> None:
-        self._socket.close()
-
-    def _version(self, api_key: ApiKey, version_max: int | None) -> int:
+    def version(self, api_key: ApiKey, version_max: int | None = None) -> int:
+        """The newest version of an API that both sides know."""
         served = self._versions.get(api_key)
         known = messages_of(api_key).request
         if served is None:
@@ -89,50 +92,88 @@ class WireConnection:
             )
         return newest
 
+    def call(self, request: Message, answer: type[R], *, version_max: int | None = None) -> R:
+        """Send a request and wait for its answer; nothing else may be in flight."""
+        assert not self._pending
+        self.send(request, version_max=version_max)
+        return self.receive(answer)
+
+    def send(self, request: Message, *, version_max: int | None = None) -> None:
+        """Send a request; `receive` gives its answer when those sent before it were received."""
+        api_key = ApiKey(type(request).API_KEY)
+        self._send(api_key, self.version(api_key, version_max), request)
+
+    def receive(self, answer: type[R]) -> R:
+        """Wait for the answer of the oldest request in flight.
+
+        Records in it are views into the one buffer that the frame was received into.
+        """
+        response = self._receive_answer()
+        assert isinstance(response, answer)
+        return response
+
+    def close(self) -> None:
+        self._socket.close()
+
     def _negotiate(self) -> dict[int, tuple[int, int]]:
         request = ApiVersionsRequest(client_software_name="tidelog", client_software_version="0")
-        answer = self._exchange(ApiKey.API_VERSIONS, _API_VERSIONS_VERSION, request)
-        assert isinstance(answer, ApiVersionsResponse)
+        self._send(ApiKey.API_VERSIONS, _API_VERSIONS_VERSION, request)
+        answer = self.receive(ApiVersionsResponse)
         if answer.error_code:
             raise ClientError(f"{self.address}: {ErrorCode(answer.error_code).name}")
         return {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
 
-    def _exchange(self, api_key: ApiKey, version: int, request: Message) -> Message:
+    def _send(self, api_key: ApiKey, version: int, request: Message) -> None:
         self._correlation_id += 1
         frame = encode_request(api_key, version, self._correlation_id, self._client_id, request)
         try:
             self._socket.sendall(frame)
+        except OSError as error:
+            raise ConnectError(f"{self.address} went away: {error}") from error
+        self._pending.append((self._correlation_id, api_key, version))
+
+    def _receive_answer(self) -> Message:
+        expected, api_key, version = self._pending.popleft()
+        try:
             (length,) = _LENGTH.unpack(self._receive(4))
             if not 0 <= length <= RESPONSE_BYTES_MAX:
                 raise ClientError(f"{self.address} answered with a frame of {length} bytes")
             correlation_id, response = decode_response(api_key, version, self._receive(length))
         except OSError as error:
             raise ConnectError(f"{self.address} went away: {error}") from error
-        if correlation_id != self._correlation_id:
+        if correlation_id != expected:
             raise ClientError(f"{self.address} answered another request ({correlation_id})")
         return response
 
-    def _receive(self, size: int) -> bytes:
-        chunks = []
-        while size:
-            chunk = self._socket.recv(min(size, 1 << 20))
-            if not chunk:
+    def _receive(self, size: int) -> bytearray:
+        buffer = bytearray(size)
+        view = memoryview(buffer)
+        at = 0
+        while at < size:
+            received = self._socket.recv_into(view[at:])
+            if not received:
                 raise ConnectError(f"{self.address} closed the connection")
-            chunks.append(chunk)
-            size -= len(chunk)
-        return b"".join(chunks)
+            at += received
+        return buffer
 
 
 class Cluster:
-    """The brokers behind a bootstrap address, with one connection to each that is asked."""
+    """The brokers behind a bootstrap address, with one connection to each that is asked.
+
+    A connection that failed is given to `drop`; the next call that needs its broker connects anew.
+    """
 
     def __init__(
         self, bootstrap: str, *, client_id: str = "tidelog", timeout_s: float = 10.0
     ) -> None:
         self._client_id = client_id
         self._timeout_s = timeout_s
+        self._addresses = [_parse_address(each) for each in bootstrap.split(",")]
         self._connections: dict[tuple[str, int], WireConnection] = {}
-        self._bootstrap = self._first_reachable(bootstrap)
+        # Questions that any broker answers have a connection of their own, so that requests in
+        # flight on the others never stand before them.
+        self._control: WireConnection | None = None
+        self._any()
 
     def __enter__(self) -> "Cluster":
         return self
@@ -144,62 +185,109 @@ class Cluster:
         for connection in self._connections.values():
             connection.close()
         self._connections.clear()
+        if self._control is not None:
+            self._control.close()
+            self._control = None
 
-    def metadata(self, topics: list[str] | None = None) -> MetadataResponse:
+    def drop(self, connection: WireConnection) -> None:
+        """Close a connection that failed and forget it."""
+        connection.close()
+        if connection is self._control:
+            self._control = None
+        for address, each in list(self._connections.items()):
+            if each is connection:
+                del self._connections[address]
+
+    def metadata(self, topics: Iterable[str] | None = None) -> MetadataResponse:
         """Brokers, and the given topics or all."""
         asked = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
         request = MetadataRequest(topics=asked, allow_auto_topic_creation=False)
-        return self._bootstrap.call(request, MetadataResponse)
+        return self.ask_any(request, MetadataResponse)
+
+    def ask_any(self, request: Message, answer: type[R]) -> R:
+        """Ask whichever broker answers first: once more if a kept connection has gone."""
+        connection = self._any()
+        try:
+            return connection.call(request, answer)
+        except ConnectError:
+            self.drop(connection)
+        connection = self._any()
+        try:
+            return connection.call(request, answer)
+        except ConnectError:
+            self.drop(connection)
+            raise
 
     def brokers(self) -> list[WireConnection]:
         """A connection to every broker."""
-        return [self._connect(each.host, each.port) for each in self.metadata([]).brokers]
+        return [self.connect(each.host, each.port) for each in self.metadata([]).brokers]
+
+    def leaders(self, topics: Iterable[str]) -> dict[TopicPartition, tuple[str, int]]:
+        """The address of the leader of every partition of some topics that has one."""
+        metadata = self.metadata(topics)
+        addresses = {each.node_id: (each.host, each.port) for each in metadata.brokers}
+        return {
+            TopicPartition(topic.name or "", each.partition_index): addresses[each.leader_id]
+            for topic in metadata.topics
+            for each in topic.partitions
+            if each.leader_id in addresses
+        }
 
     def leader(self, topic: str, partition: int) -> WireConnection:
         """A connection to the leader of a partition."""
-        metadata = self.metadata([topic])
-        for found in metadata.topics:
-            for each in found.partitions:
-                if each.partition_index == partition:
-                    for broker in metadata.brokers:
-                        if broker.node_id == each.leader_id:
-                            return self._connect(broker.host, broker.port)
-        raise ClientError(f"{topic}-{partition} does not exist or has no leader")
+        address = self.leaders([topic]).get(TopicPartition(topic, partition))
+        if address is None:
+            raise ClientError(f"{topic}-{partition} does not exist or has no leader")
+        return self.connect(*address)
 
     def transaction_coordinator(self, transactional_id: str) -> WireConnection:
         """A connection to the broker that coordinates a transactional id."""
-        request = FindCoordinatorRequest(
-            key=transactional_id, key_type=1, coordinator_keys=[transactional_id]
-        )
-        answer = self._bootstrap.call(request, FindCoordinatorResponse)
+        return self._coordinator(transactional_id, COORDINATOR_TRANSACTION)
+
+    def group_coordinator(self, group_id: str) -> WireConnection:
+        """A connection to the broker that coordinates a group."""
+        return self._coordinator(group_id, COORDINATOR_GROUP)
+
+    def connect(self, host: str, port: int) -> WireConnection:
+        """The connection to a broker, made if there is none."""
+        connection = self._connections.get((host, port))
+        if connection is None:
+            connection = self._open(host, port)
+            self._connections[host, port] = connection
+        return connection
+
+    def _coordinator(self, key: str, kind: int) -> WireConnection:
+        request = FindCoordinatorRequest(key=key, key_type=kind, coordinator_keys=[key])
+        answer = self.ask_any(request, FindCoordinatorResponse)
         host, port, error_code = answer.host, answer.port, answer.error_code
         if answer.coordinators:
             row = answer.coordinators[0]
             host, port, error_code = row.host, row.port, row.error_code
         if error_code:
-            raise ClientError(
-                f"no coordinator for {transactional_id}: {ErrorCode(error_code).name}"
-            )
-        return self._connect(host, port)
+            raise ClientError(f"no coordinator for {key}: {ErrorCode(error_code).name}")
+        return self.connect(host, port)
 
-    def _first_reachable(self, bootstrap: str) -> WireConnection:
+    def _any(self) -> WireConnection:
+        if self._control is not None:
+            return self._control
         failure: ConnectError | None = None
-        for address in bootstrap.split(","):
-            host, separator, port = address.strip().rpartition(":")
-            if not separator or not port.isdigit():
-                raise ClientError(f"{address!r} is not HOST:PORT")
+        known = [address for address in self._connections if address not in self._addresses]
+        for host, port in [*self._addresses, *known]:
             try:
-                return self._connect(host.strip("[]"), int(port))
+                self._control = self._open(host, port)
             except ConnectError as error:
                 failure = error
+            else:
+                return self._control
         assert failure is not None
         raise failure
 
-    def _connect(self, host: str, port: int) -> WireConnection:
-        connection = self._connections.get((host, port))
-        if connection is None:
-            connection = WireConnection(
-                host, port, client_id=self._client_id, timeout_s=self._timeout_s
-            )
-            self._connections[host, port] = connection
-        return connection
+    def _open(self, host: str, port: int) -> WireConnection:
+        return WireConnection(host, port, client_id=self._client_id, timeout_s=self._timeout_s)
+
+
+def _parse_address(text: str) -> tuple[str, int]:
+    host, separator, port = text.strip().rpartition(":")
+    if not separator or not port.isdigit():
+        raise ClientError(f"{text!r} is not HOST:PORT")
+    return host.strip("[]"), int(port)

@@ -1,0 +1,67 @@
+"""The blocking wire client against a real broker."""
+
+import pytest
+
+from tidelog.client.errors import ClientError, ConnectError
+from tidelog.client.wire import Cluster
+from tidelog.protocol.apis.create_topics import (
+    CreatableTopic,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from tidelog.protocol.apis.metadata import MetadataRequest, MetadataResponse
+from tidelog.protocol.topic_partition import TopicPartition
+from tidelog.testing import Broker
+from tidelog.testing.broker import free_port
+
+
+def create_topic(cluster: Cluster, name: str, partitions: int) -> None:
+    topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1)
+    request = CreateTopicsRequest(topics=[topic], timeout_ms=10_000)
+    (row,) = cluster.ask_any(request, CreateTopicsResponse).topics
+    assert row.error_code == 0
+
+
+def test_requests_in_flight_are_answered_in_order(tidelog_broker: Broker) -> None:
+    with Cluster(tidelog_broker.bootstrap_servers) as cluster:
+        create_topic(cluster, "pipelined", 2)
+        (connection,) = cluster.brokers()
+        for _ in range(3):
+            connection.send(MetadataRequest(topics=[]))
+            connection.send(MetadataRequest(topics=None))
+        assert connection.in_flight == 6
+        # A question to any broker does not wait behind them.
+        assert cluster.metadata([]).brokers
+        counts = [len(connection.receive(MetadataResponse).topics) for _ in range(6)]
+        assert counts[0::2] == [0, 0, 0]
+        assert all(count >= 1 for count in counts[1::2])
+        assert connection.in_flight == 0
+
+
+def test_leaders_of_all_partitions_come_in_one_call(tidelog_broker: Broker) -> None:
+    with Cluster(tidelog_broker.bootstrap_servers) as cluster:
+        create_topic(cluster, "led", 3)
+        leaders = cluster.leaders(["led", "no-such-topic"])
+        assert sorted(leaders) == [TopicPartition("led", each) for each in range(3)]
+        with pytest.raises(ClientError, match="led-7"):
+            cluster.leader("led", 7)
+
+
+def test_a_restarted_broker_is_found_again() -> None:
+    port = free_port()
+    with Broker(port=port) as broker:
+        cluster = Cluster(broker.bootstrap_servers)
+        assert cluster.metadata([]).brokers
+        connection = cluster.group_coordinator("any")
+    with pytest.raises(ConnectError):
+        connection.call(MetadataRequest(topics=[]), MetadataResponse)
+    cluster.drop(connection)
+    with Broker(port=port):
+        assert cluster.metadata([]).brokers
+        assert cluster.group_coordinator("any") is not connection
+        cluster.close()
+
+
+def test_an_address_that_is_none_is_named() -> None:
+    with pytest.raises(ClientError, match="'nonsense' is not HOST:PORT"):
+        Cluster("nonsense")
