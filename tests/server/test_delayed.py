@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -10,6 +12,9 @@ from tests.server.batches import batch, fetch_request, produce_request, rows
 from tests.server.running_node import RunningNode
 from tidelog.protocol.errors import ErrorCode
 from tidelog.protocol.topic_partition import TopicPartition
+from tidelog.server.delayed import DelayedFetch, DelayedProduce
+from tidelog.server.request import Deferred
+from tidelog.storage.log_slice import FileSlice
 
 
 def _wait_until(condition: Callable[[], bool]) -> None:
@@ -103,3 +108,25 @@ def test_a_client_that_goes_leaves_nothing_behind(served: RunningNode) -> None:
         client.call(produce_request("left", {0: batch(b"x")}), 9)
     assert served.call(lambda: metrics.delayed_produces) == 0
     assert served.call(lambda: served.node.delayed._watches) == {}
+
+
+def test_requests_that_waited_need_no_garbage_collection(served: RunningNode) -> None:
+    """Each a cycle of references, thousands a second would make the collector hold the loop, and
+    meanwhile keep the files they have read open."""
+    served.create_topic("cycles")
+    rounds = 50
+    kinds = (DelayedProduce, DelayedFetch, Deferred, FileSlice)
+    gc.collect()
+    gc.disable()
+    try:
+        with served.client() as producer, served.client() as consumer:
+            for offset in range(rounds):
+                consumer.send(fetch_request("cycles", {0: offset}, max_wait_ms=30_000), 12)
+                _wait_until(lambda: served.node.metrics.delayed_fetches == 1)
+                producer.call(produce_request("cycles", {0: batch(b"x")}), 9)
+                _, answer = consumer.receive()
+                assert rows(answer)[0].high_watermark == offset + 1
+        alive = [each for each in gc.get_objects() if isinstance(each, kinds)]
+        assert len(alive) < rounds / 2, Counter(type(each) for each in alive)
+    finally:
+        gc.enable()

@@ -55,8 +55,8 @@ class DelayedProduce(Deferred):
         self.failed = failed
         self.errors: dict[int, ErrorCode] | None = None
         self.waiting = 1
-        self.answers: Deferred = self
-        """What the connection waits for, if the request waited for something before."""
+        self.answers: Deferred | None = None
+        """What the connection waits for instead, if the request waited for something before."""
 
 
 class DelayedFetch:
@@ -215,7 +215,7 @@ class Purgatory:
             if produce.waiting == 1 and produce.errors is None:
                 produce.waiting = 0
                 self._metrics.delayed_produces -= 1
-                answers = produce.answers
+                answers = produce.answers or produce
                 if not answers.closed:
                     produce.request.connection.answer_deferred(answers, produce.response)
             else:
@@ -230,7 +230,8 @@ class Purgatory:
         if not produce.waiting:
             self._metrics.delayed_produces -= 1
             errors = produce.errors
-            produce.answers.answer(produce.response if errors is None else produce.failed(errors))
+            answers = produce.answers or produce
+            answers.answer(produce.response if errors is None else produce.failed(errors))
 
     def _sweep(self) -> None:
         """Answer the requests whose time is up.

@@ -97,6 +97,8 @@ class Deferred:
         """Send this: a message, a whole frame, or for None nothing at all."""
         if self.closed:
             return
+        # What it forgets usually holds this promise: kept, each would be a cycle for the collector.
+        self.on_close = None
         request = self.request
         parts: bytes | list[Part] | None
         if response is None or isinstance(response, bytes):
@@ -112,5 +114,6 @@ class Deferred:
     def give_up(self) -> None:
         """The client has gone: forget what waits for it."""
         self.closed = True
-        if self.on_close is not None and not self.ready:
-            self.on_close()
+        on_close, self.on_close = self.on_close, None
+        if on_close is not None and not self.ready:
+            on_close()
