@@ -1,0 +1,51 @@
+"""Tidelog on Spark: a source and a sink for `format("tidelog")`, and a session that just works.
+
+    import tidelog.spark
+
+    spark = tidelog.spark.session()
+    orders = (
+        spark.readStream.format("tidelog")
+        .option("kafka.bootstrap.servers", "localhost:9092")
+        .option("subscribe", "orders")
+        .load()
+    )
+
+The source is found by its name in any session of PySpark that has this package installed.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from tidelog.spark.errors import DataLossError, OptionError, SparkError
+
+if TYPE_CHECKING:
+    from tidelog.spark.data_source import TidelogDataSource
+    from tidelog.spark.session import session
+
+__all__ = [
+    "DataLossError",
+    "OptionError",
+    "SparkError",
+    "TidelogDataSource",
+    "session",
+]
+
+# Imported when they are asked for: most need PySpark, and a worker needs few of them.
+_PLACES = {
+    "TidelogDataSource": "tidelog.spark.data_source",
+    "session": "tidelog.spark.session",
+}
+
+
+def __getattr__(name: str) -> object:
+    place = _PLACES.get(name)
+    if place is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        return getattr(import_module(place), name)
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.split(".")[0] not in {"pyspark", "pyarrow", "py4j"}:
+            raise
+        raise SparkError(
+            f'tidelog.spark.{name} needs {error.name}: pip install "tidelog[spark]"'
+        ) from error
