@@ -18,9 +18,11 @@ from typing import TYPE_CHECKING
 
 from tidelog.spark.errors import DataLossError, OptionError, SparkError
 
+# Not when it is asked for like the rest: the module of the same name would stand in its place.
+from tidelog.spark.session import session
+
 if TYPE_CHECKING:
     from tidelog.spark.data_source import TidelogDataSource
-    from tidelog.spark.session import session
 
 __all__ = [
     "DataLossError",
@@ -33,7 +35,6 @@ __all__ = [
 # Imported when they are asked for: most need PySpark, and a worker needs few of them.
 _PLACES = {
     "TidelogDataSource": "tidelog.spark.data_source",
-    "session": "tidelog.spark.session",
 }
 
 
