@@ -1,0 +1,116 @@
+"""Connections that outlive a task: the next micro-batch finds them open.
+
+A cluster is lent to one reader at a time, so what is in flight on its connections is that reader's
+alone. Spark's Python workers are forked; a child starts with no connection.
+"""
+
+import os
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from tidelog.client.errors import ConnectError
+from tidelog.client.wire import Cluster
+from tidelog.protocol.topic_partition import TopicPartition
+
+# Brokers close what is idle for ten minutes.
+_IDLE_S_MAX = 300.0
+_IDLE_COUNT_MAX = 8
+
+
+@dataclass(slots=True, frozen=True)
+class PartitionLeader:
+    """Where a partition is read and written, and by which names."""
+
+    host: str
+    port: int
+    topic_id: bytes
+    leader_epoch: int
+
+
+@dataclass(slots=True)
+class PooledCluster:
+    """A cluster, and what was last heard of the leaders of its partitions."""
+
+    cluster: Cluster
+    leaders: dict[TopicPartition, PartitionLeader] = field(default_factory=dict)
+    idle_since_s: float = 0.0
+
+
+_Key = tuple[str, str, float]
+_idle: dict[_Key, list[PooledCluster]] = {}
+_lock = threading.Lock()
+
+
+@contextmanager
+def lent_cluster(
+    bootstrap: str, client_id: str = "tidelog-spark", timeout_s: float = 10.0
+) -> Iterator[PooledCluster]:
+    """A connected cluster, for the time of the `with` block.
+
+    It is kept for the next one that asks, and closed if the block ends with an exception. Nothing
+    may be in flight on its connections when the block ends well.
+    """
+    key = (bootstrap, client_id, timeout_s)
+    pooled = _take(key)
+    if pooled is None:
+        pooled = PooledCluster(Cluster(bootstrap, client_id=client_id, timeout_s=timeout_s))
+    try:
+        yield pooled
+    except BaseException as error:
+        pooled.cluster.close()
+        if isinstance(error, ConnectError):
+            # The broker went away: those that idle have lost it too.
+            _close(_take_all(key))
+        raise
+    _keep(key, pooled)
+
+
+def close_idle_clusters() -> None:
+    """Close every connection that nobody uses now."""
+    for key in list(_idle):
+        _close(_take_all(key))
+
+
+def _take_all(key: _Key) -> list[PooledCluster]:
+    with _lock:
+        return _idle.pop(key, [])
+
+
+def _close(clusters: Iterable[PooledCluster]) -> None:
+    for each in clusters:
+        each.cluster.close()
+
+
+def _take(key: _Key) -> PooledCluster | None:
+    with _lock:
+        now_s = time.monotonic()
+        clusters = _idle.get(key, [])
+        old = [each for each in clusters if now_s - each.idle_since_s > _IDLE_S_MAX]
+        fresh = [each for each in clusters if now_s - each.idle_since_s <= _IDLE_S_MAX]
+        taken = fresh.pop() if fresh else None
+        _idle[key] = fresh
+    _close(old)
+    return taken
+
+
+def _keep(key: _Key, pooled: PooledCluster) -> None:
+    with _lock:
+        clusters = _idle.setdefault(key, [])
+        pooled.idle_since_s = time.monotonic()
+        clusters.append(pooled)
+        surplus = clusters[:-_IDLE_COUNT_MAX]
+        del clusters[:-_IDLE_COUNT_MAX]
+    _close(surplus)
+
+
+def _forget() -> None:
+    """In a child: the sockets are its parent's, and the lock may be held by a thread of it."""
+    global _lock
+    _lock = threading.Lock()
+    _idle.clear()
+
+
+os.register_at_fork(after_in_child=_forget)

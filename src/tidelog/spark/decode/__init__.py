@@ -1,0 +1,6 @@
+"""Fetched record batches, decoded straight into Arrow."""
+
+from tidelog.spark.decode.aborted import AbortedTransactions
+from tidelog.spark.decode.decoder import RangeDecoder
+
+__all__ = ["AbortedTransactions", "RangeDecoder"]

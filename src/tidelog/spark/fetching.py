@@ -1,0 +1,344 @@
+"""A range of offsets of one partition, read from its leader as Arrow batches.
+
+The next fetch is sent as soon as the answer before it is here: where it begins is known from the
+headers of the batches, so the broker reads while this side decodes. A broker that goes away, a
+leader that moves, and metadata that is behind are waited for; what makes no progress for
+`timeout_s` fails.
+"""
+
+import logging
+import time
+from collections.abc import Generator, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from typing import NoReturn
+
+import pyarrow as pa
+
+from tidelog.client.errors import ConnectError
+from tidelog.client.wire import WireConnection
+from tidelog.protocol.apis.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    PartitionData,
+)
+from tidelog.protocol.apis.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from tidelog.protocol.errors import ApiError, ErrorCode
+from tidelog.protocol.record_batch import iterate_headers
+from tidelog.protocol.topic_partition import TopicPartition
+from tidelog.protocol.uuids import ZERO_UUID
+from tidelog.spark.connections import PartitionLeader, PooledCluster, lent_cluster
+from tidelog.spark.decode import AbortedTransactions, RangeDecoder
+from tidelog.spark.decode.decoder import PlacedHeader
+from tidelog.spark.errors import DataLossError, SparkError
+from tidelog.spark.offsets import OffsetRange
+
+_log = logging.getLogger(__name__)
+
+_MAX_WAIT_MS = 500
+_BACKOFF_S_MIN = 0.02
+_BACKOFF_S_MAX = 1.0
+_CALL_TIMEOUT_S_MAX = 10.0
+_READ_COMMITTED = 1
+_EARLIEST = -2
+_LATEST = -1
+# The newest version that names topics, for brokers whose metadata has no topic ids.
+_NAMES_UP_TO = 12
+# What an offset is taken to have in bytes until a fetch has shown it.
+_BYTES_PER_OFFSET = 4096
+_MARGIN = 1.125
+_FETCH_BYTES_MIN = 64 * 1024
+# Answers without records before a range is believed to hold no more of them.
+_EMPTY_ANSWERS = 3
+
+# These pass: the leader moves, starts, or is not known yet.
+_PASSING = frozenset(
+    {
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.BROKER_NOT_AVAILABLE,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INCONSISTENT_TOPIC_ID,
+    }
+)
+_TOPIC_IS_GONE = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
+
+
+@dataclass(frozen=True, slots=True)
+class FetchSettings:
+    """How a partition is read.
+
+    `max_bytes` is what one fetch may bring, `rows_max` the rows of one Arrow batch, and
+    `timeout_s` how long a broker may be away, or silent, before the read fails.
+    """
+
+    bootstrap: str
+    client_id: str = "tidelog-spark"
+    read_committed: bool = True
+    include_headers: bool = False
+    fail_on_data_loss: bool = True
+    max_bytes: int = 16 * 1024 * 1024
+    rows_max: int = 20_000
+    timeout_s: float = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Fetched:
+    """The record batches of one answer."""
+
+    records: memoryview
+    headers: list[PlacedHeader]
+    aborted: AbortedTransactions | None
+
+
+def read_range(settings: FetchSettings, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
+    """The data records of a range, with the columns of `schema.arrow_schema`.
+
+    Control records are left out, and with `read_committed` those of aborted transactions. Offsets
+    that compaction removed are passed over. Offsets that are no longer in the log are a
+    DataLossError, or passed over where `fail_on_data_loss` is off.
+    """
+    decoder = RangeDecoder(
+        wanted, include_headers=settings.include_headers, rows_max=settings.rows_max
+    )
+    with closing(_RangeFetch(settings, wanted).answers()) as answers:
+        for each in answers:
+            yield from decoder.add(each.records, each.headers, each.aborted)
+    yield from decoder.finish()
+
+
+class _PassingError(Exception):
+    """Something that is over soon, as a rule."""
+
+    def __init__(self, code: ErrorCode) -> None:
+        super().__init__(code.name)
+        self.code = code
+
+
+class _RangeFetch:
+    """The fetches of one range, one of them in flight while the answer before it is decoded."""
+
+    def __init__(self, settings: FetchSettings, wanted: OffsetRange) -> None:
+        self._settings = settings
+        self._wanted = wanted
+        self._name = TopicPartition(wanted.topic, wanted.partition)
+        self._position = wanted.start
+        self._topic_id: bytes | None = None
+        self._bytes_per_offset = float(_BYTES_PER_OFFSET)
+        self._empty_answers = 0
+        self._backoff_s = _BACKOFF_S_MIN
+        self._progress_s = time.monotonic()
+
+    def answers(self) -> Generator[_Fetched, None, None]:
+        """What the broker answers until the range is complete."""
+        settings = self._settings
+        call_timeout_s = min(_CALL_TIMEOUT_S_MAX, settings.timeout_s)
+        while self._position < self._wanted.end:
+            try:
+                with lent_cluster(settings.bootstrap, settings.client_id, call_timeout_s) as pooled:
+                    yield from self._fetch_from_leader(pooled)
+            except (ConnectError, _PassingError) as error:
+                self._wait_after(error)
+
+    def _fetch_from_leader(self, pooled: PooledCluster) -> Iterator[_Fetched]:
+        leader = self._find_leader(pooled)
+        connection = pooled.cluster.connect(leader.host, leader.port)
+        self._send(connection, leader)
+        while True:
+            fetched = self._receive(connection, leader)
+            is_done = self._position >= self._wanted.end
+            if not is_done:
+                self._send(connection, leader)
+            if fetched is not None:
+                yield fetched
+                # The time that the caller took is not the broker's.
+                self._note_progress()
+            if is_done:
+                return
+
+    def _find_leader(self, pooled: PooledCluster) -> PartitionLeader:
+        leader = pooled.leaders.get(self._name)
+        if leader is None:
+            leader = self._ask_leader(pooled)
+            pooled.leaders[self._name] = leader
+        if self._topic_id is not None and leader.topic_id != self._topic_id:
+            self._lose(
+                f"the topic was deleted and made anew after offset {self._position} was read"
+            )
+        return leader
+
+    def _ask_leader(self, pooled: PooledCluster) -> PartitionLeader:
+        metadata = pooled.cluster.metadata([self._wanted.topic])
+        brokers = {each.node_id: each for each in metadata.brokers}
+        for topic in metadata.topics:
+            if topic.error_code:
+                self._refuse(ErrorCode(topic.error_code))
+            for row in topic.partitions:
+                if row.partition_index != self._wanted.partition:
+                    continue
+                if row.leader_id not in brokers:
+                    raise _PassingError(ErrorCode.LEADER_NOT_AVAILABLE)
+                broker = brokers[row.leader_id]
+                return PartitionLeader(broker.host, broker.port, topic.topic_id, row.leader_epoch)
+        raise _PassingError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+    def _send(self, connection: WireConnection, leader: PartitionLeader) -> None:
+        size_bytes = self._bytes_to_ask()
+        partition = FetchPartition(
+            partition=self._wanted.partition,
+            current_leader_epoch=leader.leader_epoch,
+            fetch_offset=self._position,
+            partition_max_bytes=size_bytes,
+        )
+        topic = FetchTopic(
+            topic=self._wanted.topic, topic_id=leader.topic_id, partitions=[partition]
+        )
+        request = FetchRequest(
+            max_wait_ms=_MAX_WAIT_MS,
+            min_bytes=1,
+            max_bytes=size_bytes,
+            isolation_level=_READ_COMMITTED if self._settings.read_committed else 0,
+            topics=[topic],
+        )
+        has_id = leader.topic_id != ZERO_UUID
+        connection.send(request, version_max=None if has_id else _NAMES_UP_TO)
+
+    def _bytes_to_ask(self) -> int:
+        """About what the rest of the range has: a short range does not fetch what follows it."""
+        rest = (self._wanted.end - self._position) * self._bytes_per_offset * _MARGIN
+        return min(self._settings.max_bytes, max(_FETCH_BYTES_MIN, int(rest)))
+
+    def _receive(self, connection: WireConnection, leader: PartitionLeader) -> _Fetched | None:
+        """The next answer with records in it; moves the position."""
+        response = connection.receive(FetchResponse)
+        if response.error_code:
+            self._refuse(ErrorCode(response.error_code))
+        rows = [row for topic in response.responses for row in topic.partitions]
+        if not rows:
+            # What a broker answers to a client above its quota.
+            self._check_patience("the broker gives no answer for it")
+            return None
+        row = rows[0]
+        if row.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            self._pass_over_lost(connection)
+            return None
+        if row.error_code:
+            self._refuse(ErrorCode(row.error_code))
+        self._topic_id = leader.topic_id
+        if not row.records:
+            self._accept_nothing(row)
+            return None
+        return self._accept(row, memoryview(row.records))
+
+    def _accept(self, row: PartitionData, records: memoryview) -> _Fetched:
+        try:
+            headers = list(iterate_headers(records, allow_partial=True))
+        except ApiError as error:
+            raise SparkError(f"{self._name}: {error.message} (offset {self._position})") from None
+        if not headers or headers[-1][1].next_offset <= self._position:
+            raise SparkError(
+                f"{self._name}: a fetch of offset {self._position} brought {len(records)} bytes"
+                " without a whole batch that reaches it"
+            )
+        next_offset = headers[-1][1].next_offset
+        self._bytes_per_offset = len(records) / (next_offset - self._position)
+        self._position = next_offset
+        self._empty_answers = 0
+        self._note_progress()
+        aborted = None
+        if self._settings.read_committed:
+            aborted = AbortedTransactions(
+                (each.producer_id, each.first_offset) for each in row.aborted_transactions or ()
+            )
+        return _Fetched(records, headers, aborted)
+
+    def _accept_nothing(self, row: PartitionData) -> None:
+        """No records from the position on: compaction left none, or they are not readable yet."""
+        readable_to = (
+            row.last_stable_offset if self._settings.read_committed else row.high_watermark
+        )
+        if readable_to < self._wanted.end:
+            name = "last stable offset" if self._settings.read_committed else "high watermark"
+            self._check_patience(f"its {name} stays at {readable_to}")
+            return
+        self._empty_answers += 1
+        if self._empty_answers == _EMPTY_ANSWERS:
+            self._position = self._wanted.end
+
+    def _pass_over_lost(self, connection: WireConnection) -> None:
+        earliest = self._ask_offset(connection, _EARLIEST)
+        latest = self._ask_offset(connection, _LATEST)
+        if earliest <= self._position <= latest:
+            raise _PassingError(ErrorCode.OFFSET_OUT_OF_RANGE)
+        self._lose(
+            f"offset {self._position} is not in the log, which has {earliest} to {latest} now"
+        )
+        is_removed = self._position < earliest < self._wanted.end
+        self._position = earliest if is_removed else self._wanted.end
+
+    def _ask_offset(self, connection: WireConnection, timestamp: int) -> int:
+        partition = ListOffsetsPartition(
+            partition_index=self._wanted.partition, timestamp=timestamp
+        )
+        topic = ListOffsetsTopic(name=self._wanted.topic, partitions=[partition])
+        request = ListOffsetsRequest(replica_id=-1, topics=[topic])
+        answer = connection.call(request, ListOffsetsResponse)
+        row = answer.topics[0].partitions[0]
+        if row.error_code:
+            self._refuse(ErrorCode(row.error_code))
+        return row.offset
+
+    def _refuse(self, code: ErrorCode) -> NoReturn:
+        if code in _PASSING:
+            raise _PassingError(code)
+        raise SparkError(f"{self._name} cannot be read from offset {self._position}: {code.name}")
+
+    def _lose(self, problem: str) -> None:
+        """Records of the range are gone: an error, or a warning."""
+        wanted = self._wanted
+        text = f"{self._name}, offsets {wanted.start} to {wanted.end}: {problem}"
+        if self._settings.fail_on_data_loss:
+            raise DataLossError(
+                f"{text}; set failOnDataLoss to false to go on with what is there"
+            ) from None
+        _log.warning("%s; going on with what is there", text)
+
+    def _note_progress(self) -> None:
+        self._progress_s = time.monotonic()
+        self._backoff_s = _BACKOFF_S_MIN
+
+    def _check_patience(self, problem: str) -> None:
+        waited_s = time.monotonic() - self._progress_s
+        if waited_s >= self._settings.timeout_s:
+            raise SparkError(
+                f"{self._name}: offset {self._position} of the range {self._wanted.start} to"
+                f" {self._wanted.end} could not be read for {waited_s:.0f} s: {problem}"
+            )
+        time.sleep(_BACKOFF_S_MIN)
+
+    def _wait_after(self, error: ConnectError | _PassingError) -> None:
+        waited_s = time.monotonic() - self._progress_s
+        if waited_s >= self._settings.timeout_s:
+            if isinstance(error, _PassingError) and error.code in _TOPIC_IS_GONE:
+                self._lose(f"the partition has not been there for {waited_s:.0f} s")
+                self._position = self._wanted.end
+                return
+            self._check_patience(str(error))
+        time.sleep(self._backoff_s)
+        self._backoff_s = min(2 * self._backoff_s, _BACKOFF_S_MAX)
