@@ -1,7 +1,8 @@
 """`tidelog group`: list, describe, reset and delete consumer groups."""
 
+import sys
 import time
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
@@ -68,19 +69,14 @@ def describe(
     """Show the members of a group and its lag per partition."""
     admin = open_admin(bootstrap, parse_pairs(client_settings, option="--client"))
     if not watch:
-        view = _view(admin, group)
-        if as_json:
-            print_json(view)
-        else:
-            for part in _render(view):
-                console().print(part)
+        _print_view(_view(admin, group), as_json=as_json)
         return
     try:
-        if as_json:
-            while True:
-                print_json(_view(admin, group))
-                time.sleep(interval)
-        _watch(admin, group, interval)
+        if sys.stdout.isatty() and not as_json:
+            _watch_live(admin, group, interval)
+        while True:
+            _print_view(_view(admin, group), as_json=as_json)
+            time.sleep(interval)
     except KeyboardInterrupt:
         pass
 
@@ -216,13 +212,24 @@ def _view(admin: AdminClient, group: str) -> dict[str, Any]:
     }
 
 
+def _print_view(view: dict[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        print_json(view)
+        return
+    for part in _render(view):
+        console().print(part)
+
+
 def _render(view: dict[str, Any]) -> list[Any]:
+    from rich.text import Text
+
     members = len(view["members"])
     head = f"{view['group']}  {view['state']}  {members} members  lag {view['lag']:,}"
-    return [head, table(view["partitions"], _COLUMNS)]
+    return [Text(head), table(view["partitions"], _COLUMNS)]
 
 
-def _watch(admin: AdminClient, group: str, interval: float) -> None:
+def _watch_live(admin: AdminClient, group: str, interval: float) -> NoReturn:
+    """Shows the view in place; on anything but a terminal nothing would come out of it."""
     from rich.console import Group
     from rich.live import Live
 
