@@ -91,7 +91,6 @@ class RangeDecoder:
         """
         whole = byte_view(records)
         run: list[_Section] = []
-        self._held_bytes += len(records)
         for at, header in self._wanted_batches(records, headers, aborted):
             begin, end = at + BATCH_OVERHEAD, at + header.size_bytes
             if header.compression is Compression.NONE:
@@ -100,7 +99,6 @@ class RangeDecoder:
             yield from self._walk(whole, run)
             run = []
             data = self._decompress(records[begin:end], header)
-            self._held_bytes += len(data)
             yield from self._walk(byte_view(data), [(0, len(data), header)])
         yield from self._walk(whole, run)
         if self._held_bytes > self._bytes_max:
@@ -110,7 +108,6 @@ class RangeDecoder:
         """The rows that are left, if any."""
         if self._state[walking.ROW_COUNT]:
             yield self._take()
-        self._held_bytes = 0
 
     def _wanted_batches(
         self,
@@ -161,6 +158,7 @@ class RangeDecoder:
             last = int(state[walking.ROW_COUNT])
             if last > first:
                 self._pieces.append(_Piece(data, first, last))
+                self._held_bytes += len(data)
             if status == walking.FINISHED:
                 return
             yield self._take()
@@ -211,6 +209,7 @@ class RangeDecoder:
             columns.append(self._headers(count))
         state[walking.ROW_COUNT :] = 0
         self._pieces.clear()
+        self._held_bytes = 0
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
     def _headers(self, count: int) -> pa.Array:
