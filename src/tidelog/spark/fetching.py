@@ -100,8 +100,9 @@ class FetchSettings:
 
 @dataclass(frozen=True, slots=True)
 class _Fetched:
-    """The record batches of one answer."""
+    """The record batches of one answer, and the offset that it was asked for."""
 
+    start: int
     records: memoryview
     headers: list[PlacedHeader]
     aborted: AbortedTransactions | None
@@ -119,7 +120,7 @@ def read_range(settings: FetchSettings, wanted: OffsetRange) -> Iterator[pa.Reco
     )
     with closing(_RangeFetch(settings, wanted).answers()) as answers:
         for each in answers:
-            yield from decoder.add(each.records, each.headers, each.aborted)
+            yield from decoder.add(each.records, each.headers, each.aborted, each.start)
     yield from decoder.finish()
 
 
@@ -256,8 +257,8 @@ class _RangeFetch:
                 f"{self._name}: a fetch of offset {self._position} brought {len(records)} bytes"
                 " without a whole batch that reaches it"
             )
-        next_offset = headers[-1][1].next_offset
-        self._bytes_per_offset = len(records) / (next_offset - self._position)
+        start, next_offset = self._position, headers[-1][1].next_offset
+        self._bytes_per_offset = len(records) / (next_offset - start)
         self._position = next_offset
         self._empty_answers = 0
         self._note_progress()
@@ -266,7 +267,7 @@ class _RangeFetch:
             aborted = AbortedTransactions(
                 (each.producer_id, each.first_offset) for each in row.aborted_transactions or ()
             )
-        return _Fetched(records, headers, aborted)
+        return _Fetched(start, records, headers, aborted)
 
     def _accept_nothing(self, row: PartitionData) -> None:
         """No records from the position on: compaction left none, or they are not readable yet."""

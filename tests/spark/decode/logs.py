@@ -89,18 +89,18 @@ def decode(
     decoder = RangeDecoder(
         wanted, include_headers=include_headers, rows_max=rows_max, bytes_max=bytes_max
     )
-    batches = list(_decode(decoder, answers, list(aborted)))
+    batches = list(_decode(decoder, answers, list(aborted), wanted.start))
     for batch in batches:
         batch.validate(full=True)
     return batches
 
 
 def _decode(
-    decoder: RangeDecoder, answers: Iterable[bytes], aborted: list[tuple[int, int]]
+    decoder: RangeDecoder, answers: Iterable[bytes], aborted: list[tuple[int, int]], start: int
 ) -> Iterator[pa.RecordBatch]:
     for answer in answers:
         placed = list(iterate_headers(answer, allow_partial=True))
-        yield from decoder.add(memoryview(answer), placed, AbortedTransactions(aborted))
+        yield from decoder.add(memoryview(answer), placed, AbortedTransactions(aborted), start)
     yield from decoder.finish()
 
 

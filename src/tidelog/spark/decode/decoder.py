@@ -65,6 +65,7 @@ class RangeDecoder:
         bytes_max: int = ARROW_BYTES_MAX,
     ) -> None:
         self._wanted = wanted
+        self._start = wanted.start
         self._include_headers = include_headers
         self._schema = arrow_schema(include_headers)
         self._bytes_max = bytes_max
@@ -83,12 +84,15 @@ class RangeDecoder:
         records: memoryview,
         headers: Sequence[PlacedHeader],
         aborted: AbortedTransactions | None,
+        start: int,
     ) -> Iterator[pa.RecordBatch]:
         """Decode the batches of one answer; gives the Arrow batches that became full.
 
         `headers` are the whole batches in `records` with their positions. `aborted` is None where
-        the records of aborted transactions are wanted too.
+        the records of aborted transactions are wanted too. `start` is the offset that was asked
+        for: the first batch, which comes whole, may have records before it.
         """
+        self._start = start
         whole = byte_view(records)
         run: list[_Section] = []
         for at, header in self._wanted_batches(records, headers, aborted):
@@ -115,7 +119,7 @@ class RangeDecoder:
         headers: Iterable[PlacedHeader],
         aborted: AbortedTransactions | None,
     ) -> Iterator[PlacedHeader]:
-        start, end = self._wanted.start, self._wanted.end
+        start, end = self._start, self._wanted.end
         for at, header in headers:
             try:
                 check_crc(records, at, header.size_bytes)
@@ -148,7 +152,7 @@ class RangeDecoder:
                 self._state_cells,
                 self._row_cells,
                 self._bytes_max,
-                self._wanted.start,
+                self._start,
                 self._wanted.end,
             )
             if status > walking.FULL:
