@@ -1,0 +1,4 @@
+"""Pipelines as files: sources, Spark SQL steps and sinks in TOML.
+
+Reading, checking and planning need no Spark; running does.
+"""

@@ -1,0 +1,244 @@
+"""A TOML file with its variables replaced, and typed access that reports what is wrong with it."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tidelog.spark.pipeline.durations import DurationError, parse_duration_ms
+from tidelog.spark.pipeline.problems import Problems, near
+from tidelog.spark.pipeline.toml_lines import Path as KeyPath
+from tidelog.spark.pipeline.toml_lines import TomlLines, toml_lines
+from tidelog.spark.pipeline.variables import FromVariable, substitute
+
+_SYNTAX_LINE = re.compile(r" \(at line (\d+), column \d+\)$")
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
+_BOOLEANS = {"true": True, "false": False}
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    file: Path
+    tree: dict[str, Any]
+    lines: TomlLines
+    problems: Problems
+
+    def section(self) -> Section:
+        return Section(self, (), self.tree)
+
+    def resolve(self, path: str) -> str:
+        """Paths are relative to the file they stand in; addresses with a scheme stay."""
+        return path if _SCHEME.match(path) else str(self.file.parent / path)
+
+
+def read_document(file: Path, variables: Mapping[str, str], problems: Problems) -> Document | None:
+    """The file, or None with a problem that says why it cannot be read."""
+    try:
+        text = file.read_text(encoding="utf-8")
+        tree = tomllib.loads(text)
+    except OSError as error:
+        problems.error(file, 1, f"cannot be read: {error.strerror}")
+        return None
+    except UnicodeDecodeError as error:
+        problems.error(file, 1, f"is not UTF-8: {error.reason} at byte {error.start}")
+        return None
+    except tomllib.TOMLDecodeError as error:
+        message = str(error)
+        place = _SYNTAX_LINE.search(message)
+        line = int(place[1]) if place else max(1, text.count("\n"))
+        problems.error(file, line, f"is not TOML: {_SYNTAX_LINE.sub('', message)}")
+        return None
+    # tomllib counts lines after it made all line ends alike; so do we.
+    lines = toml_lines(text.replace("\r\n", "\n"))
+
+    def report(path: KeyPath, message: str) -> None:
+        problems.error(file, lines.line(path), message)
+
+    return Document(file, substitute(tree, variables, report), lines, problems)
+
+
+class Section:
+    """One table. Each key that is asked for is known; `finish` reports the others.
+
+    A value of the wrong type is reported and read as if it were absent.
+    """
+
+    def __init__(self, document: Document, path: KeyPath, table: Mapping[str, Any]) -> None:
+        self.document = document
+        self.path = path
+        self._table = table
+        self._known: list[str] = []
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._table
+
+    @property
+    def label(self) -> str:
+        """As the header of the table is written."""
+        return f"[{'.'.join(str(part) for part in self.path)}]"
+
+    def names(self) -> tuple[str, ...]:
+        return tuple(self._table)
+
+    def line(self, key: str | None = None) -> int:
+        return self.document.lines.line(self.path if key is None else (*self.path, key))
+
+    def error(self, message: str, key: str | None = None) -> None:
+        self.document.problems.error(self.document.file, self.line(key), message)
+
+    def warning(self, message: str, key: str | None = None) -> None:
+        self.document.problems.warning(self.document.file, self.line(key), message)
+
+    def raw(self, key: str) -> Any:
+        """The value as TOML gives it, or None."""
+        self._known.append(key)
+        return self._table.get(key)
+
+    def missing(self, key: str, why: str = "") -> None:
+        self.error(f"{self.label} needs '{key}'{why}")
+
+    def text(self, key: str) -> str | None:
+        value = self.raw(key)
+        if value is None:
+            return None
+        if not isinstance(value, str):
+            self._wrong(key, "a text", value)
+            return None
+        if not value.strip():
+            self.error(f"'{key}' is empty", key)
+            return None
+        return value
+
+    def required_text(self, key: str, why: str = "") -> str:
+        if key not in self._table:
+            self._known.append(key)
+            self.missing(key, why)
+            return ""
+        return self.text(key) or ""
+
+    def texts(self, key: str) -> tuple[str, ...]:
+        """A text or a list of texts."""
+        value = self.raw(key)
+        if value is None:
+            return ()
+        if isinstance(value, str):
+            value = [value]
+        if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+            self._wrong(key, "a text or a list of texts", value)
+            return ()
+        if not value or not all(each.strip() for each in value):
+            self.error(f"'{key}' is empty", key)
+            return ()
+        return tuple(value)
+
+    def flag(self, key: str, default: bool) -> bool:
+        value = self.raw(key)
+        if isinstance(value, FromVariable):
+            value = _BOOLEANS.get(value.lower(), value)
+        if isinstance(value, bool):
+            return value
+        if value is not None:
+            self._wrong(key, "true or false", value)
+        return default
+
+    def integer(self, key: str, default: int, *, least: int = 0) -> int:
+        value = self.optional_integer(key, least=least)
+        return default if value is None else value
+
+    def optional_integer(self, key: str, *, least: int = 0) -> int | None:
+        value = self.raw(key)
+        if isinstance(value, FromVariable) and value.strip().lstrip("-").isdigit():
+            value = int(value)
+        if value is None:
+            return None
+        if not isinstance(value, int) or isinstance(value, bool):
+            self._wrong(key, "a whole number", value)
+            return None
+        if value < least:
+            self.error(f"'{key}' is {value}, but must be at least {least}", key)
+            return None
+        return value
+
+    def duration_ms(self, key: str, default: int) -> int:
+        text = self.text(key)
+        if text is None:
+            return default
+        try:
+            return parse_duration_ms(text)
+        except DurationError as error:
+            self.error(f"'{key}': {error}", key)
+            return default
+
+    def choice(self, key: str, choices: Collection[str], default: str) -> str:
+        text = self.text(key)
+        if text is None:
+            return default
+        if text not in choices:
+            self.error(
+                f"'{key}' cannot be '{text}'; choose from {', '.join(choices)}."
+                f"{near(text, choices)}",
+                key,
+            )
+            return default
+        return text
+
+    def section(self, key: str) -> Section:
+        """A table inside this one; an absent one is empty."""
+        value = self.raw(key)
+        if value is not None and not isinstance(value, dict):
+            self._wrong(key, "a table", value)
+            value = None
+        return Section(self.document, (*self.path, key), value or {})
+
+    def options(self, key: str) -> dict[str, str]:
+        """A table of options as Spark takes them: values become texts, dots part of the name."""
+        section = self.section(key)
+        made: dict[str, str] = {}
+        for name, value in section._table.items():
+            if isinstance(value, dict):
+                inner = section.options(name)
+                made |= {f"{name}.{rest}": text for rest, text in inner.items()}
+            elif (text := section.option(name)) is not None:
+                made[name] = text
+        return made
+
+    def option(self, key: str) -> str | None:
+        """One value as the text of an option: a list is comma-separated, a table is JSON."""
+        value = self.raw(key)
+        if value is None:
+            return None
+        if isinstance(value, bool):
+            return str(value).lower()
+        if isinstance(value, str | int | float):
+            return str(value)
+        if isinstance(value, list) and all(isinstance(each, str) for each in value):
+            return ",".join(value)
+        if isinstance(value, dict):
+            return json.dumps(value)
+        self._wrong(key, "a text, a number, true, false or a table", value)
+        return None
+
+    def path_text(self, key: str) -> str:
+        text = self.required_text(key)
+        return self.document.resolve(text) if text else ""
+
+    def finish(self) -> None:
+        """Report keys that nobody asked for."""
+        for key in self._table:
+            if key not in self._known:
+                self.error(f"unknown key '{key}' in {self.label}.{near(key, self._known)}", key)
+
+    def _wrong(self, key: str, wanted: str, value: Any) -> None:
+        self.error(f"'{key}' must be {wanted}, not {_type_name(value)}", key)
+
+
+def _type_name(value: Any) -> str:
+    names = {bool: "true or false", int: "a whole number", float: "a number", dict: "a table"}
+    if isinstance(value, str):
+        return f"the text {str(value)!r}"
+    return names.get(type(value), "a list" if isinstance(value, list) else type(value).__name__)

@@ -1,0 +1,40 @@
+"""`sql` and `sql_file`: a query in the pipeline's file or beside it."""
+
+from pathlib import Path
+
+from tidelog.spark.pipeline.document import Section
+from tidelog.spark.pipeline.model import SqlText
+from tidelog.spark.pipeline.sql_query import SqlQuery, read_query
+from tidelog.spark.pipeline.sql_tokens import SqlError
+
+
+def parse_sql(section: Section) -> SqlText | None:
+    """The query of a section, or None with an error when it has none."""
+    document = section.document
+    inline = section.text("sql")
+    if "sql_file" not in section:
+        section.raw("sql_file")
+        if inline is None:
+            if "sql" not in section:
+                section.missing("sql", " or 'sql_file'")
+            return None
+        first_line = document.lines.text_line((*section.path, "sql"), 0)
+        return _read(section, inline, document.file, first_line)
+    file = Path(section.path_text("sql_file"))
+    if "sql" in section:
+        section.error(f"{section.label} has both 'sql' and 'sql_file'", "sql_file")
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        section.error(f"'sql_file' cannot be read: {error}", "sql_file")
+        return None
+    return _read(section, text, file, 1)
+
+
+def _read(section: Section, text: str, file: Path, first_line: int) -> SqlText:
+    query: SqlQuery | None = None
+    try:
+        query = read_query(text)
+    except SqlError as error:
+        section.document.problems.error(file, first_line + error.line, f"SQL: {error}")
+    return SqlText(text, file, first_line, query)
