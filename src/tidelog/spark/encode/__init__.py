@@ -1,0 +1,1 @@
+"""Rows of Arrow to record batches: columns, partitions, batches. See `encode.batches`."""

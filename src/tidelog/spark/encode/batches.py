@@ -1,0 +1,274 @@
+"""Rows of Arrow to record batches, each ready to be sent to one partition.
+
+    encoder = BatchEncoder(EncoderSettings(topic="orders"), partition_count)
+    for batch in encoder.encode(rows, timestamp_ms):
+        batch.stamp(producer_id, producer_epoch, base_sequence, is_transactional)
+        ... batch.data ...
+
+A batch is stamped by whoever knows the producer, as often as need be.
+"""
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from tidelog.protocol.compression import Compression, compress
+from tidelog.protocol.record_batch import (
+    BATCH_OVERHEAD,
+    LOG_OVERHEAD,
+    MAGIC,
+    NO_PARTITION_LEADER_EPOCH,
+    TRANSACTIONAL_MASK,
+    BatchHeader,
+    pack_header,
+    read_header,
+    write_crc,
+)
+from tidelog.protocol.records import Record, decode_records, encode_batch
+from tidelog.protocol.topic_partition import TopicPartition
+from tidelog.spark.compiled import byte_view, number_view
+from tidelog.spark.encode.columns import Int64s, bytes_column, headers_column, integers
+from tidelog.spark.encode.partitioning import choose_partitions, sort_rows
+from tidelog.spark.encode.records import cut_batches, measure_rows, write_batches
+from tidelog.spark.errors import SparkError
+
+_NO_PARTITION = -1
+_SEQUENCE_MASK = 2**31 - 1
+
+
+@dataclass(slots=True)
+class EncodedBatch:
+    """One record batch for one partition: `data` is all of it, its header set by `stamp`."""
+
+    partition: TopicPartition
+    record_count: int
+    timestamp_ms: int
+    compression: Compression
+    data: memoryview
+    base_sequence: int = 0
+
+    def stamp(
+        self, producer_id: int, producer_epoch: int, base_sequence: int, *, is_transactional: bool
+    ) -> None:
+        """Say who sends the batch, and compute its CRC (0.06 µs a KB)."""
+        self.base_sequence = base_sequence
+        attributes = int(self.compression)
+        if is_transactional:
+            attributes |= TRANSACTIONAL_MASK
+        header = BatchHeader(
+            base_offset=0,
+            batch_length=len(self.data) - LOG_OVERHEAD,
+            partition_leader_epoch=NO_PARTITION_LEADER_EPOCH,
+            magic=MAGIC,
+            crc=0,
+            attributes=attributes,
+            last_offset_delta=self.record_count - 1,
+            base_timestamp=self.timestamp_ms,
+            max_timestamp=self.timestamp_ms,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            base_sequence=base_sequence,
+            record_count=self.record_count,
+        )
+        self.data[:BATCH_OVERHEAD] = pack_header(header)
+        write_crc(self.data, 0, len(self.data))
+
+    @property
+    def next_sequence(self) -> int:
+        """The number of the record behind this batch; after 2^31 - 1 comes 0."""
+        return (self.base_sequence + self.record_count) & _SEQUENCE_MASK
+
+    def split(self) -> list["EncodedBatch"]:
+        """Two batches of half the records each, not stamped; of one record there is no half."""
+        if self.record_count == 1:
+            return []
+        records = decode_records(self.data, read_header(self.data, 0))
+        middle = len(records) // 2
+        return [self._part(records[:middle]), self._part(records[middle:])]
+
+    def _part(self, records: Sequence[Record]) -> "EncodedBatch":
+        data = encode_batch(records, base_offset=records[0].offset, compression=self.compression)
+        return EncodedBatch(
+            self.partition, len(records), self.timestamp_ms, self.compression, memoryview(data)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class EncoderSettings:
+    """`topic` takes the place of the column; `batch_bytes` is before compression."""
+
+    topic: str | None = None
+    batch_bytes: int = 1_000_000
+    compression: Compression = Compression.NONE
+
+
+@dataclass(slots=True)
+class _Sticky:
+    """Where rows without a key go: the partition of each topic, and what went there so far."""
+
+    partitions: dict[str, int] = field(default_factory=dict)
+    sent_bytes: dict[str, int] = field(default_factory=dict)
+
+
+class BatchEncoder:
+    """Encodes the rows of one writer, whose columns are those of the sink.
+
+    `partition_count` tells how many partitions a topic has.
+    """
+
+    def __init__(self, settings: EncoderSettings, partition_count: Callable[[str], int]) -> None:
+        self._settings = settings
+        self._partition_count = partition_count
+        self._sticky = _Sticky()
+
+    def encode(self, rows: pa.RecordBatch, timestamp_ms: int) -> list[EncodedBatch]:
+        """The batches of all rows; those of one partition are in the order of the rows."""
+        row_count = rows.num_rows
+        if not row_count:
+            return []
+        columns = dict(zip(rows.schema.names, rows.columns, strict=True))
+        keys = bytes_column(columns.get("key"), row_count)
+        values = bytes_column(columns["value"], row_count)
+        headers = headers_column(columns.get("headers"), row_count)
+        row_sizes = np.empty(row_count, np.int64)
+        measure_rows(
+            number_view(row_sizes),
+            keys.sizes,
+            values.sizes,
+            headers.starts,
+            headers.counts,
+            headers.names.sizes,
+            headers.values.sizes,
+        )
+        names, topics = self._topics(columns.get("topic"), row_count)
+        counts = np.array([self._partition_count(name) for name in names], np.int64)
+        chosen = self._wanted(columns.get("partition"), row_count, names, topics, counts)
+        sticky = np.array([self._sticky_partition(name) for name in names], np.int64)
+        sticky_bytes = np.array([self._sticky.sent_bytes.get(name, 0) for name in names], np.int64)
+        choose_partitions(
+            number_view(chosen),
+            number_view(topics),
+            number_view(counts),
+            keys.data,
+            keys.starts,
+            keys.sizes,
+            number_view(row_sizes),
+            number_view(sticky),
+            number_view(sticky_bytes),
+            self._settings.batch_bytes,
+        )
+        self._sticky.partitions.update(zip(names, sticky.tolist(), strict=True))
+        self._sticky.sent_bytes.update(zip(names, sticky_bytes.tolist(), strict=True))
+
+        # A place is a partition of a topic; the topics' places follow each other.
+        bases = np.cumsum(counts) - counts
+        place_starts = np.zeros(int(counts.sum()) + 2, np.int64)
+        order = np.empty(row_count, np.int64)
+        sort_rows(
+            number_view(chosen + bases[topics]), number_view(place_starts), number_view(order)
+        )
+        batches = np.empty((row_count, 4), np.int64)
+        batch_count = cut_batches(
+            number_view(order),
+            number_view(place_starts),
+            number_view(row_sizes),
+            max(1, self._settings.batch_bytes - BATCH_OVERHEAD),
+            number_view(batches),
+        )
+        batches = batches[:batch_count]
+        size_bytes = int(batches[:, 3].sum()) + BATCH_OVERHEAD * batch_count
+        out = memoryview(bytearray(size_bytes))
+        end = write_batches(
+            byte_view(out, writable=True),
+            BATCH_OVERHEAD,
+            number_view(batches),
+            batch_count,
+            number_view(order),
+            number_view(row_sizes),
+            keys.data,
+            keys.starts,
+            keys.sizes,
+            values.data,
+            values.starts,
+            values.sizes,
+            headers.starts,
+            headers.counts,
+            headers.names.data,
+            headers.names.starts,
+            headers.names.sizes,
+            headers.values.data,
+            headers.values.starts,
+            headers.values.sizes,
+        )
+        assert end == size_bytes
+        partitions = [
+            TopicPartition(name, index)
+            for name, count in zip(names, counts.tolist(), strict=True)
+            for index in range(count)
+        ]
+        return self._batches(out, batches, partitions, timestamp_ms)
+
+    def _topics(self, column: pa.Array | None, row_count: int) -> tuple[list[str], Int64s]:
+        """The topics' names, and for each row which of them is its own."""
+        if self._settings.topic is not None:
+            return [self._settings.topic], np.zeros(row_count, np.int64)
+        assert column is not None
+        if column.null_count:
+            raise SparkError(
+                "a row has null in the column topic: set the option topic, or give each row one"
+            )
+        encoded = column.dictionary_encode()
+        names: list[str] = encoded.dictionary.to_pylist()
+        return names, integers(encoded.indices, 0)
+
+    def _wanted(
+        self,
+        column: pa.Array | None,
+        row_count: int,
+        names: Sequence[str],
+        topics: Int64s,
+        counts: Int64s,
+    ) -> Int64s:
+        """The partitions that the rows themselves name, and `_NO_PARTITION` for the others."""
+        if column is None:
+            return np.full(row_count, _NO_PARTITION, np.int64)
+        wanted = integers(column, _NO_PARTITION)
+        wrong = column.is_valid().to_numpy(zero_copy_only=False) & (
+            (wanted < 0) | (wanted >= counts[topics])
+        )
+        if wrong.any():
+            row = int(np.argmax(wrong))
+            topic = int(topics[row])
+            raise SparkError(
+                f"a row has {int(wanted[row])} in the column partition, but the topic"
+                f" {names[topic]} has the partitions 0 to {int(counts[topic]) - 1}"
+            )
+        return wanted
+
+    def _sticky_partition(self, topic: str) -> int:
+        """Where to begin is left to chance: writers of small batches must not all begin at 0."""
+        return self._sticky.partitions.get(topic, random.getrandbits(16))
+
+    def _batches(
+        self,
+        out: memoryview,
+        batches: Int64s,
+        partitions: Sequence[TopicPartition],
+        timestamp_ms: int,
+    ) -> list[EncodedBatch]:
+        compression = self._settings.compression
+        made: list[EncodedBatch] = []
+        at = 0
+        for place, first, end, size in batches.tolist():
+            data = out[at : at + BATCH_OVERHEAD + size]
+            at += BATCH_OVERHEAD + size
+            if compression is not Compression.NONE:
+                body = compress(compression, data[BATCH_OVERHEAD:])
+                data = memoryview(bytearray(BATCH_OVERHEAD) + body)
+            made.append(
+                EncodedBatch(partitions[place], end - first, timestamp_ms, compression, data)
+            )
+        return made

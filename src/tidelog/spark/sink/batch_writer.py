@@ -1,0 +1,124 @@
+"""The sink of a batch job: `df.write.format("tidelog").save()`.
+
+With exactly-once every task writes in a transaction of its own, which the driver commits when all
+are done: readers of committed records see nothing of a job that failed. A job that is run again is
+another one, and writes its rows again.
+"""
+
+import uuid
+from collections.abc import Iterator, Sequence
+from itertools import chain
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from tidelog.spark.errors import SparkError
+from tidelog.spark.sink.brokers import Brokers, lent_brokers
+from tidelog.spark.sink.driver import verify
+from tidelog.spark.sink.messages import Prepared, Written
+from tidelog.spark.sink.options import Guarantee, SinkOptions
+from tidelog.spark.sink.task import current_partition
+from tidelog.spark.sink.transaction import ONGOING, OpenTransaction, Transactions
+
+
+class TidelogBatchWriter(DataSourceArrowWriter):
+    """Writes the rows of one job. Made once on the driver; its tasks have copies."""
+
+    def __init__(self, options: SinkOptions, schema: StructType) -> None:
+        self.options = options
+        self.schema = schema
+        self.run_id = uuid.uuid4().hex
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """In a task: write its rows."""
+        if self.options.guarantee is Guarantee.AT_LEAST_ONCE:
+            return write_at_least_once(self.options, iterator)
+        return self.write_part(current_partition(), iterator)
+
+    def write_part(
+        self, partition_id: int, iterator: Iterator[pa.RecordBatch]
+    ) -> WriterCommitMessage:
+        """Write the rows of a Spark partition that is given by number."""
+        from tidelog.spark.sink.writing import with_rows, write_in_transaction
+
+        batches = with_rows(iterator)
+        first = next(batches, None)
+        if first is None:
+            return Written()
+        with lent_brokers(self.options) as brokers:
+            transactions = Transactions(brokers)
+            transaction = transactions.init(
+                self._transactional_id(partition_id), self.options.transaction_timeout_ms
+            )
+            try:
+                counts = write_in_transaction(
+                    brokers, self.options, transaction, chain([first], batches)
+                )
+            except Exception:
+                transactions.end([transaction], commit=False)
+                raise
+        return Prepared(transaction, None, False, sum(counts.values()), counts)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """On the driver, when all tasks are done."""
+        prepared = [each.transaction for each in messages if isinstance(each, Prepared)]
+        if prepared:
+            with lent_brokers(self.options) as brokers:
+                _commit(brokers, prepared)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """On the driver, when a task or the commit has failed: nothing stays open."""
+        if self.options.guarantee is Guarantee.AT_LEAST_ONCE:
+            return
+        with lent_brokers(self.options) as brokers:
+            transactions = Transactions(brokers)
+            states = transactions.describe(
+                self._transactional_id(number) for number in range(len(messages))
+            )
+            transactions.end(
+                [
+                    OpenTransaction(
+                        each,
+                        state.producer_id,
+                        state.producer_epoch,
+                        transactions.is_v2,
+                    )
+                    for each, state in states.items()
+                    if state.transaction_state == ONGOING
+                ],
+                commit=False,
+            )
+
+    def _transactional_id(self, partition_id: int) -> str:
+        return f"{self.options.transactional_id_prefix}-batch-{self.run_id}-{partition_id}"
+
+
+def write_at_least_once(
+    options: SinkOptions, iterator: Iterator[pa.RecordBatch]
+) -> WriterCommitMessage:
+    """Write the rows of a task without a transaction."""
+    # The driver has no use for it, and compiled code takes a while to load.
+    from tidelog.spark.sink.writing import with_rows, write_idempotently
+
+    batches = with_rows(iterator)
+    first = next(batches, None)
+    if first is None:
+        return Written()
+    with lent_brokers(options) as brokers:
+        counts = write_idempotently(brokers, options, chain([first], batches))
+    return Written(sum(counts.values()), counts)
+
+
+def _commit(brokers: Brokers, prepared: Sequence[OpenTransaction]) -> None:
+    verify(brokers, prepared)
+    transactions = Transactions(brokers)
+    refused = transactions.end(prepared, commit=True)
+    states = transactions.describe(each.transactional_id for each in refused)
+    for each, code in refused.items():
+        # A coordinator that was restarted does not know a repeated commit for what it is.
+        if not each.was_committed(states[each.transactional_id]):
+            raise SparkError(
+                f"the job was committed but for {each.transactional_id}: {code.name}; its rows are"
+                " missing"
+            )

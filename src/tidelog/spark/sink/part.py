@@ -1,0 +1,106 @@
+"""A task's part of a micro-batch: whether it is to be written, and in which transaction.
+
+The protocol is told in `stream_writer`.
+"""
+
+from dataclasses import replace
+
+from tidelog.protocol.errors import ErrorCode
+from tidelog.spark.errors import SparkError
+from tidelog.spark.sink.brokers import Brokers, Patience
+from tidelog.spark.sink.driver import roll_forward
+from tidelog.spark.sink.markers import MARKER_PLACE, Decision, Markers
+from tidelog.spark.sink.options import SinkOptions
+from tidelog.spark.sink.task import TaskIdentity
+from tidelog.spark.sink.transaction import FENCED, OpenTransaction, Transactions
+
+# By transactional id: the newest batch that this process prepared, and in which transaction. With
+# transactions v2 the end of that one raised the epoch by one, so the next is known without asking.
+_prepared: dict[str, tuple[int, OpenTransaction]] = {}
+
+
+class TaskPart:
+    """The part of one task, in one attempt."""
+
+    def __init__(self, brokers: Brokers, options: SinkOptions, task: TaskIdentity) -> None:
+        self.decision_group = f"{options.transactional_id_prefix}-{task.query_id}"
+        self.transactional_id = f"{self.decision_group}-{task.partition_id}"
+        self.is_repair = False
+        self._brokers = brokers
+        self._timeout_ms = options.transaction_timeout_ms
+        self._batch_id = task.batch_id
+        self._markers = Markers(brokers)
+        self._transactions = Transactions(brokers)
+
+    def begin(self) -> OpenTransaction | None:
+        """A transaction that has the marker and waits for the rows; None if they are committed."""
+        committed, decision = self._markers.state(self.transactional_id, self.decision_group)
+        if self._is_done(committed, decision):
+            return None
+        if not self.is_repair:
+            following = self._following()
+            if following is not None and self._enter(following):
+                return following
+        transaction = self._transactions.init(self.transactional_id, self._timeout_ms)
+        # Another attempt may have committed, or the driver decided, until this one was fenced.
+        committed, decision = self._markers.state(self.transactional_id, self.decision_group)
+        if self._is_done(committed, decision):
+            return None
+        if not self._enter(transaction):
+            raise SparkError(f"{self.transactional_id} was taken over by another attempt")
+        return transaction
+
+    def prepared(self, transaction: OpenTransaction) -> None:
+        """All rows are written: remember what comes after this transaction."""
+        _prepared[self.transactional_id] = (self._batch_id, transaction)
+
+    def abort(self, transaction: OpenTransaction) -> None:
+        """Roll back what was written, so that nobody has to wait for its timeout."""
+        self._transactions.end([transaction], commit=False)
+
+    def _is_done(self, committed: int, decision: Decision | None) -> bool:
+        """Whether the rows are in the topic, after everything that was decided is carried out."""
+        if committed >= self._batch_id:
+            return True
+        if decision is None or decision.batch_id < self._batch_id:
+            return False
+        if decision.batch_id > self._batch_id:
+            # A later batch was decided: this one is over, and this attempt comes from before that.
+            return True
+        lost = roll_forward(self._brokers, decision)
+        if not lost:
+            return True
+        if self.transactional_id not in {each.transactional_id for each in decision.transactions}:
+            raise SparkError(
+                f"batch {self._batch_id} was committed in part, {', '.join(sorted(lost))} is"
+                " missing, and its rows are now split among the tasks in another way: run the"
+                " query with the plan that it had"
+            )
+        self.is_repair = self.transactional_id in lost
+        return not self.is_repair
+
+    def _following(self) -> OpenTransaction | None:
+        """The transaction after the one that this process prepared for an earlier batch.
+
+        Not for the same batch: that one may be committed by a driver from before, unseen.
+        """
+        batch_id, last = _prepared.pop(self.transactional_id, (self._batch_id, None))
+        if last is None or batch_id >= self._batch_id or not last.is_v2:
+            return None
+        return replace(last, producer_epoch=last.producer_epoch + 1)
+
+    def _enter(self, transaction: OpenTransaction) -> bool:
+        """Put the marker into the transaction; False if it belongs to the past."""
+        patience = Patience(self._brokers.timeout_s)
+        while True:
+            code = self._transactions.commit_offset(
+                transaction, self.transactional_id, MARKER_PLACE, self._batch_id + 1
+            )
+            if code is ErrorCode.NONE:
+                return True
+            if code in FENCED:
+                return False
+            if code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise SparkError(f"{self.transactional_id}: no marker can be set: {code.name}")
+            self._brokers.create_compacted_topic(MARKER_PLACE.topic)
+            patience.wait(self.transactional_id, f"{MARKER_PLACE.topic} is unknown")

@@ -1,0 +1,97 @@
+"""The streaming sink, and how a micro-batch lands once.
+
+With `deliveryGuarantee` exactly-once, each Spark partition of a query has a transactional id, which
+is also a group's id: PREFIX-QUERY-PARTITION. Batch N goes like this:
+
+1. A task with rows looks at its marker and at the query's decision (see `markers`). If its part of
+   batch N was committed before, it skips the rows. Otherwise it begins a transaction, which fences
+   and rolls back whatever an earlier attempt left, puts the marker N + 1 into it, writes its rows,
+   and leaves it open: the part is *prepared*.
+2. The driver, when all tasks are done, verifies that every prepared transaction is still open,
+   records the *decision* that batch N is to be committed, with the list of these transactions, and
+   commits them all.
+3. Before the decision a crash leaves nothing: the next attempt rolls back what is open. After it,
+   everything goes forward: the next attempt finds the decision, commits what is still open on its
+   list, and skips its rows. What was lost between decision and commit (a transaction ran into
+   kafka.transaction.timeout.ms, or an attempt from before the crash woke up and fenced it) is
+   written again; the markers tell exactly which parts those are.
+
+So a reader of committed records sees all of a batch or, until the query runs again, none of it or
+a part; and each row once. For a part to be written again it has to be the same part: the query must
+split a batch into the same partitions each time, as it does unless its plan was changed.
+
+With at-least-once, rows are visible as they are written, and are there twice when a batch runs
+again.
+"""
+
+from collections.abc import Iterator, Sequence
+from itertools import chain
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from tidelog.spark.sink.batch_writer import write_at_least_once
+from tidelog.spark.sink.brokers import lent_brokers
+from tidelog.spark.sink.driver import abort_batch, commit_batch
+from tidelog.spark.sink.messages import AlreadyCommitted, Prepared, Written
+from tidelog.spark.sink.options import Guarantee, SinkOptions
+from tidelog.spark.sink.part import TaskPart
+from tidelog.spark.sink.task import TaskIdentity, current_task
+
+
+class TidelogStreamWriter(DataSourceStreamArrowWriter):
+    """Writes micro-batches. Made anew for each, on the driver and in every task."""
+
+    def __init__(self, options: SinkOptions, schema: StructType) -> None:
+        self.options = options
+        self.schema = schema
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """In a task: write its rows."""
+        if self.options.guarantee is Guarantee.AT_LEAST_ONCE:
+            return write_at_least_once(self.options, iterator)
+        return self.write_part(current_task(), iterator)
+
+    def write_part(
+        self, task: TaskIdentity, iterator: Iterator[pa.RecordBatch]
+    ) -> WriterCommitMessage:
+        """Write the rows of a task that is given by name."""
+        # The driver has no use for it, and compiled code takes a while to load.
+        from tidelog.spark.sink.writing import with_rows, write_in_transaction
+
+        batches = with_rows(iterator)
+        first = next(batches, None)
+        if first is None:
+            return Written()
+        with lent_brokers(self.options) as brokers:
+            part = TaskPart(brokers, self.options, task)
+            transaction = part.begin()
+            if transaction is None:
+                rows = first.num_rows + sum(each.num_rows for each in batches)
+                return AlreadyCommitted(part.transactional_id, rows)
+            try:
+                counts = write_in_transaction(
+                    brokers, self.options, transaction, chain([first], batches)
+                )
+            except Exception:
+                part.abort(transaction)
+                raise
+            part.prepared(transaction)
+            return Prepared(
+                transaction, part.decision_group, part.is_repair, sum(counts.values()), counts
+            )
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """On the driver, when all tasks are done."""
+        prepared = [each for each in messages if isinstance(each, Prepared)]
+        if prepared:
+            with lent_brokers(self.options) as brokers:
+                commit_batch(brokers, prepared, batchId, len(messages))
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """On the driver, when a task or the commit has failed."""
+        prepared = [each for each in messages if isinstance(each, Prepared)]
+        if prepared:
+            with lent_brokers(self.options) as brokers:
+                abort_batch(brokers, prepared, batchId)

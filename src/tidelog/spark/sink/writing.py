@@ -1,0 +1,104 @@
+"""The rows of one task, encoded and produced."""
+
+import time
+from collections.abc import Iterable, Iterator
+
+import pyarrow as pa
+
+from tidelog.protocol.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from tidelog.protocol.errors import ErrorCode
+from tidelog.protocol.topic_partition import TopicPartition
+from tidelog.spark.encode.batches import BatchEncoder, EncoderSettings
+from tidelog.spark.errors import SparkError
+from tidelog.spark.sink.brokers import Brokers
+from tidelog.spark.sink.options import SinkOptions
+from tidelog.spark.sink.producer import Producer, ProducerIdentity, ProducerSettings
+from tidelog.spark.sink.transaction import OpenTransaction, Transactions
+
+_INIT_TIMEOUT_MS = 60_000
+
+# Idempotent producers between two tasks, by bootstrap address: their numbers go on.
+_idle: dict[str, list[tuple[ProducerIdentity, dict[TopicPartition, int]]]] = {}
+
+
+def with_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The batches that have any."""
+    return (batch for batch in batches if batch.num_rows)
+
+
+def write_in_transaction(
+    brokers: Brokers,
+    options: SinkOptions,
+    transaction: OpenTransaction,
+    rows: Iterable[pa.RecordBatch],
+) -> dict[str, int]:
+    """Write all rows and wait for them; returns how many went to each partition."""
+    identity = ProducerIdentity(
+        transaction.producer_id,
+        transaction.producer_epoch,
+        transaction.transactional_id,
+        transaction.is_v2,
+    )
+
+    def add_partitions(partitions: Iterable[TopicPartition]) -> None:
+        Transactions(brokers).add_partitions(transaction, partitions)
+
+    producer = Producer(
+        brokers,
+        identity,
+        _settings(options),
+        add_partitions=None if transaction.is_v2 else add_partitions,
+    )
+    _write(brokers, options, producer, rows)
+    return _counts(producer)
+
+
+def write_idempotently(
+    brokers: Brokers, options: SinkOptions, rows: Iterable[pa.RecordBatch]
+) -> dict[str, int]:
+    """The same without a transaction: what is written is there at once, and stays."""
+    idle = _idle.setdefault(options.bootstrap, [])
+    identity, sequences = idle.pop() if idle else (_new_identity(brokers), {})
+    producer = Producer(brokers, identity, _settings(options), sequences=sequences)
+    _write(brokers, options, producer, rows)
+    idle.append((identity, {**sequences, **producer.sequences}))
+    return _counts(producer)
+
+
+def _write(
+    brokers: Brokers, options: SinkOptions, producer: Producer, rows: Iterable[pa.RecordBatch]
+) -> None:
+    encoder = BatchEncoder(
+        EncoderSettings(options.topic, options.batch_bytes, options.compression),
+        brokers.partition_count,
+    )
+    try:
+        for batch in rows:
+            producer.send(encoder.encode(batch, int(time.time() * 1000)))
+        producer.flush()
+    except BaseException:
+        producer.close()
+        raise
+
+
+def _settings(options: SinkOptions) -> ProducerSettings:
+    return ProducerSettings(
+        acks=options.acks,
+        delivery_timeout_ms=options.delivery_timeout_ms,
+        request_timeout_ms=options.request_timeout_ms,
+    )
+
+
+def _counts(producer: Producer) -> dict[str, int]:
+    return {
+        f"{topic}-{partition}": rows
+        for (topic, partition), rows in producer.rows_by_partition.items()
+    }
+
+
+def _new_identity(brokers: Brokers) -> ProducerIdentity:
+    request = InitProducerIdRequest(transaction_timeout_ms=_INIT_TIMEOUT_MS)
+    answer = brokers.ask_any(request, InitProducerIdResponse, lambda response: response.error_code)
+    if answer.error_code:
+        raise SparkError(f"no producer id: {ErrorCode(answer.error_code).name}")
+    return ProducerIdentity(answer.producer_id, answer.producer_epoch)
