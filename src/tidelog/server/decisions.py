@@ -24,17 +24,18 @@ def answer_when_committed(
     """
     if not records:
         return respond()
-    # A quorum of one may commit before `submit` returns, a bigger one never does.
+    # A quorum of one may commit before `submit` returns, a bigger one never does. And a change that
+    # brings many partitions takes some turns of the loop.
     early: list[Response] = []
     deferred: Deferred | None = None
 
-    def on_committed() -> None:
+    def on_carried_out() -> None:
         if deferred is None:
             early.append(respond())
         else:
             deferred.answer(respond())
 
-    node.metadata.submit(records, on_committed)
+    node.metadata.submit(records, lambda: node.local_partitions.when_carried_out(on_carried_out))
     if early:
         return early[0]
     deferred = request.defer()

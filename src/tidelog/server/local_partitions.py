@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 from tidelog.cluster.image import ConfigResourceType, MetadataDelta, MetadataImage, TopicImage
 from tidelog.cluster.partition import Partition
 from tidelog.cluster.topic_config import to_log_config
+from tidelog.cluster.topic_names import is_internal
 from tidelog.errors import TidelogError
 from tidelog.protocol.errors import ApiError, ErrorCode
 from tidelog.protocol.topic_partition import TopicPartition
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
     from tidelog.storage.log_store import LogStore
 
 _UNKNOWN_LOGS_SHOWN_MAX = 5
+# A log takes a millisecond to make: its files are most of it.
+LOGS_MADE_PER_TURN_MAX = 8
 
 
 class UnknownLogsError(TidelogError):
@@ -43,7 +47,12 @@ class UnknownLogsError(TidelogError):
 
 
 class LocalPartitions:
-    """Creates, leads, follows, configures and deletes the partitions of one node."""
+    """Creates, leads, follows, configures and deletes the partitions of one node.
+
+    A change that brings many partitions is carried out over several turns of the loop, so that
+    other clients are served meanwhile; `when_carried_out` tells when it is. Until then a partition
+    of it that is asked for is unknown, as with a broker that has not heard of it yet.
+    """
 
     def __init__(
         self,
@@ -53,6 +62,7 @@ class LocalPartitions:
         delayed: Purgatory,
         broker_config: Callable[[MetadataImage], Mapping[str, str]],
         now_ms: Callable[[], int],
+        next_turn: Callable[[Callable[[], None]], object],
         log: StructuredLog,
     ) -> None:
         self._node_id = node_id
@@ -61,6 +71,14 @@ class LocalPartitions:
         self._delayed = delayed
         self._broker_config = broker_config
         self._now_ms = now_ms
+        self._next_turn = next_turn
+        self._image = MetadataImage()
+        # Partitions that are still to be made: topic id and number, and how many there ever were.
+        self._to_make: deque[tuple[bytes, int]] = deque()
+        self._ever_queued = 0
+        self._queued_by_last_change = 0
+        self._goes_on_next_turn = False
+        self._waiting: deque[tuple[int, Callable[[], None]]] = deque()
         self.log = log
 
     def claim_logs(self, metadata: MetadataLog) -> None:
@@ -87,17 +105,34 @@ class LocalPartitions:
 
     def load(self, image: MetadataImage) -> None:
         """At start, then: make the partitions that the image says are here."""
+        self._image = image
         for topic in image.topics_by_name.values():
-            self._apply_topic(topic, image)
+            self._apply_topic(topic, image, len(topic.partitions))
 
     def apply(self, old: MetadataImage, new: MetadataImage, delta: MetadataDelta) -> None:
         """The image changed."""
+        self._image = new
+        was_queued = self._ever_queued
+        self._apply(new, delta)
+        self._queued_by_last_change = self._ever_queued if self._ever_queued > was_queued else 0
+        self._go_on_next_turn()
+
+    def when_carried_out(self, done: Callable[[], None]) -> None:
+        """Calls `done` when the last change is carried out, at once if it is."""
+        wanted = self._queued_by_last_change
+        if wanted <= self._ever_queued - len(self._to_make):
+            done()
+        else:
+            self._waiting.append((wanted, done))
+
+    def _apply(self, new: MetadataImage, delta: MetadataDelta) -> None:
         for topic in delta.deleted_topics:
             self._delete_topic(topic)
+        room = LOGS_MADE_PER_TURN_MAX
         for topic in delta.created_topics:
-            self._apply_topic(topic, new)
+            room = self._apply_topic(topic, new, room)
         for _, topic in delta.changed_topics:
-            self._apply_topic(topic, new)
+            room = self._apply_topic(topic, new, room)
         if any(resource.type == ConfigResourceType.BROKER for resource in delta.configs):
             for topic in new.topics_by_name.values():
                 self._configure(topic, new)
@@ -123,13 +158,56 @@ class LocalPartitions:
         for partition in self._partitions.of_topic(topic.name):
             self._store.set_config(TopicPartition(topic.name, partition.partition), config)
 
-    def _apply_topic(self, topic: TopicImage, image: MetadataImage) -> None:
+    def _apply_topic(self, topic: TopicImage, image: MetadataImage, room: int) -> int:
+        """Makes at most `room` partitions now and the others later; returns what is left of it.
+
+        Coordinators take over the partitions of internal topics at once: those do not wait.
+        """
         config = self._log_config(topic, image)
+        never_waits = is_internal(topic.name)
         for partition_image in topic.partitions:
+            number = partition_image.partition
+            if self._node_id not in partition_image.replicas:
+                self._remove(TopicPartition(topic.name, number))
+                continue
+            if self._partitions.get(topic.name, number) is None:
+                if room <= 0 and not never_waits:
+                    self._to_make.append((topic.topic_id, number))
+                    self._ever_queued += 1
+                    continue
+                room -= 1
+            self._apply_partition(topic, partition_image, config)
+        return room
+
+    def _go_on_next_turn(self) -> None:
+        if self._to_make and not self._goes_on_next_turn:
+            self._goes_on_next_turn = True
+            self._next_turn(self._go_on)
+
+    def _go_on(self) -> None:
+        self._goes_on_next_turn = False
+        try:
+            self._make_some()
+        finally:
+            self._go_on_next_turn()
+        made = self._ever_queued - len(self._to_make)
+        while self._waiting and self._waiting[0][0] <= made:
+            self._waiting.popleft()[1]()
+
+    def _make_some(self) -> None:
+        """One turn's share of the partitions that are to be made."""
+        configs: dict[bytes, LogConfig] = {}
+        for _ in range(min(LOGS_MADE_PER_TURN_MAX, len(self._to_make))):
+            topic_id, number = self._to_make.popleft()
+            topic = self._image.topics_by_id.get(topic_id)
+            if topic is None:
+                continue  # deleted since
+            config = configs.get(topic_id)
+            if config is None:
+                config = configs[topic_id] = self._log_config(topic, self._image)
+            partition_image = topic.partitions[number]
             if self._node_id in partition_image.replicas:
                 self._apply_partition(topic, partition_image, config)
-            else:
-                self._remove(TopicPartition(topic.name, partition_image.partition))
 
     def _apply_partition(self, topic: TopicImage, image: PartitionImage, config: LogConfig) -> None:
         partition = self._partitions.get(topic.name, image.partition)

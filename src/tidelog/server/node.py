@@ -92,6 +92,7 @@ class Node:
     transactions: TransactionCoordinator
     cleaning: LogCleaning
     metadata: MetadataLog
+    local_partitions: LocalPartitions
     controller: Controller
     cluster_id: str
     broker_epoch: int
@@ -182,8 +183,10 @@ class Node:
             self.delayed,
             self._broker_config,
             self.now_ms,
+            lambda work: self.reactor.call_later(0, work),
             self.log,
         )
+        self.local_partitions = local
         local.claim_logs(self.metadata)
         self._acceptors = []
         for listener in config.parsed_listeners:
