@@ -1,0 +1,108 @@
+"""What the demo shows: tables for a terminal."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from rich.table import Table
+
+from examples.shop.checking import Check
+from examples.shop.deliveries import Delivered
+from examples.shop.progress import Batch
+
+
+def revenue_table(rows: Iterable[Mapping[str, Any]]) -> Table:
+    """One line for each window, one column for each category."""
+    euros: dict[str, Counter[str]] = defaultdict(Counter)
+    orders: Counter[str] = Counter()
+    for row in rows:
+        euros[row["opens"]][row["category"]] += row["cents"] / 100
+        orders[row["opens"]] += row["orders"]
+    categories = sorted({category for each in euros.values() for category in each})
+    table = Table(title="Revenue by window and category, EUR", title_justify="left")
+    table.add_column("window opens")
+    for category in (*categories, "all", "orders"):
+        table.add_column(category, justify="right")
+    for window in sorted(euros):
+        sums = euros[window]
+        table.add_row(
+            window[11:16],
+            *(f"{sums[category]:,.2f}" for category in categories),
+            f"{sums.total():,.2f}",
+            f"{orders[window]:,}",
+        )
+    return table
+
+
+def paid_table(rows: Iterable[Mapping[str, Any]], rows_max: int = 5) -> Table:
+    """The last orders that were joined with their payments."""
+    table = Table(title="Orders joined with payments and products", title_justify="left")
+    for name in ("order", "customer", "product", "paid by"):
+        table.add_column(name)
+    table.add_column("EUR", justify="right")
+    for row in list(rows)[-rows_max:]:
+        table.add_row(
+            row["order_id"],
+            row["customer_id"],
+            row["product"],
+            row["method"],
+            f"{row['cents'] / 100:,.2f}",
+        )
+    return table
+
+
+def dead_letter_table(letters: Sequence[Delivered], rows_max: int = 5) -> Table:
+    """Some records that did not parse, each reason once if there are enough."""
+    table = Table(title="Dead letters", title_justify="left")
+    for name in ("record", "value", "reason"):
+        table.add_column(name, overflow="ellipsis", no_wrap=True, max_width=50)
+    # The first word of a reason tells kinds apart well enough for a sample.
+    by_reason = {_text(each, "tidelog.reason")[:20]: each for each in letters}
+    shown = {each.key: each for each in (*by_reason.values(), *letters)}
+    for letter in list(shown.values())[:rows_max]:
+        table.add_row(letter.key, repr(letter.value)[2:-1], _text(letter, "tidelog.reason"))
+    return table
+
+
+def batch_table(batches: Sequence[Batch]) -> Table:
+    """The queries and what they did."""
+    table = Table(title="Streaming queries", title_justify="left")
+    table.add_column("query")
+    for name in ("batches", "rows", "rows/s", "median batch", "state rows", "too late"):
+        table.add_column(name, justify="right")
+    for query in sorted({each.query for each in batches}):
+        own = [each for each in batches if each.query == query]
+        busy = sorted(each.duration_ms for each in own if each.rows)
+        rows = sum(each.rows for each in own)
+        span_s = (own[-1].ended_ms - own[0].started_ms) / 1000
+        table.add_row(
+            query,
+            f"{len(own):,}",
+            f"{rows:,}",
+            f"{rows / max(span_s, 0.001):,.0f}",
+            f"{busy[len(busy) // 2] / 1000:.2f} s" if busy else "-",
+            f"{max(each.state_rows for each in own):,}",
+            f"{sum(each.rows_too_late for each in own):,}",
+        )
+    return table
+
+
+def check_table(checks: Sequence[Check]) -> Table:
+    """Each claim with what was expected and what was found."""
+    table = Table(title="Checks", title_justify="left")
+    table.add_column("what")
+    table.add_column("expected", justify="right")
+    table.add_column("found", justify="right")
+    table.add_column("")
+    for check in checks:
+        verdict = "[green]ok[/]" if check.holds else "[bold red]WRONG[/]"
+        table.add_row(check.claim, _number(check.expected), _number(check.found), verdict)
+    return table
+
+
+def _number(value: object) -> str:
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _text(letter: Delivered, header: str) -> str:
+    return (letter.headers.get(header) or b"").decode(errors="replace")
