@@ -1,0 +1,170 @@
+"""What a Protobuf message becomes in Spark.
+
+    int32, sint32, sfixed32        int
+    int64, sint64, sfixed64        long
+    uint32, fixed32                long
+    uint64, fixed64                decimal(20, 0)
+    enum                           string; a number without a name is its digits
+    repeated, map                  array, map
+    message                        struct
+    google.protobuf.Timestamp      timestamp
+    google.protobuf.Duration       interval day to second
+    google.protobuf.*Value         what they wrap: null where they are not set
+
+A field that knows whether it was set (a message, `optional`, a member of a oneof, proto2) is null
+when it was not; any other has its default then, as everywhere in Protobuf.
+"""
+
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
+from pyspark.sql.types import (
+    BinaryType,
+    BooleanType,
+    DataType,
+    DayTimeIntervalType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    StringType,
+    TimestampType,
+)
+
+from tidelog.spark.formats.columns import (
+    Column,
+    DecimalColumn,
+    ListColumn,
+    MapColumn,
+    MicrosColumn,
+    PlainColumn,
+    StructColumn,
+)
+
+Getter = Callable[[Any], Any]
+
+_SCALARS: dict[int, Callable[[], DataType]] = {
+    FieldDescriptor.TYPE_DOUBLE: DoubleType,
+    FieldDescriptor.TYPE_FLOAT: FloatType,
+    FieldDescriptor.TYPE_INT64: LongType,
+    FieldDescriptor.TYPE_SINT64: LongType,
+    FieldDescriptor.TYPE_SFIXED64: LongType,
+    FieldDescriptor.TYPE_INT32: IntegerType,
+    FieldDescriptor.TYPE_SINT32: IntegerType,
+    FieldDescriptor.TYPE_SFIXED32: IntegerType,
+    FieldDescriptor.TYPE_UINT32: LongType,
+    FieldDescriptor.TYPE_FIXED32: LongType,
+    FieldDescriptor.TYPE_BOOL: BooleanType,
+    FieldDescriptor.TYPE_STRING: StringType,
+    FieldDescriptor.TYPE_BYTES: BinaryType,
+}
+_UNSIGNED_64 = (FieldDescriptor.TYPE_UINT64, FieldDescriptor.TYPE_FIXED64)
+_WRAPPERS = frozenset(
+    f"google.protobuf.{kind}Value"
+    for kind in ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes")
+)
+
+
+def message_columns(message: Descriptor) -> StructColumn:
+    """The columns of a message. Raises ValueError for one that Spark has no columns for."""
+    return _message(message, "", ())
+
+
+class _Mapped:
+    """Values that are changed before they become another column's."""
+
+    def __init__(self, column: Column, change: Getter) -> None:
+        self._column = column
+        self._change = change
+
+    @property
+    def spark_type(self) -> DataType:
+        return self._column.spark_type
+
+    def build(self, values: Sequence[Any]) -> pa.Array:
+        change = self._change
+        return self._column.build([None if value is None else change(value) for value in values])
+
+
+class _IntervalColumn:
+    """Durations, as whole microseconds."""
+
+    def __init__(self) -> None:
+        self.spark_type = DayTimeIntervalType()
+
+    def build(self, values: Sequence[Any]) -> pa.Array:
+        return pa.array(values, pa.int64()).view(pa.duration("us"))
+
+
+def _message(message: Descriptor, path: str, outer: tuple[str, ...]) -> StructColumn:
+    if message.full_name in outer:
+        raise ValueError(f"{path} has the type {message.full_name}, which contains itself")
+    if not message.fields:
+        raise ValueError(f"{path or message.full_name} has no fields")
+    inner = (*outer, message.full_name)
+    fields: list[tuple[str, Column]] = []
+    getters = []
+    for field in message.fields:
+        field_path = f"{path}.{field.name}" if path else field.name
+        fields.append((field.name, _field(field, field_path, inner)))
+        getters.append(_getter(field))
+    return StructColumn(fields, lambda value: tuple([get(value) for get in getters]))
+
+
+def _getter(field: FieldDescriptor) -> Getter:
+    name = field.name
+    if not _is_repeated(field) and field.has_presence:
+        return lambda value: getattr(value, name) if value.HasField(name) else None
+    return lambda value: getattr(value, name)
+
+
+def _field(field: FieldDescriptor, path: str, outer: tuple[str, ...]) -> Column:
+    if not _is_repeated(field):
+        return _single(field, path, outer)
+    entry = field.message_type
+    if entry is not None and entry.GetOptions().map_entry:
+        return MapColumn(
+            _single(entry.fields_by_name["key"], f"{path}[]", outer),
+            _single(entry.fields_by_name["value"], f"{path}[]", outer),
+        )
+    return ListColumn(_single(field, f"{path}[]", outer))
+
+
+def _is_repeated(field: FieldDescriptor) -> bool:
+    # `label` is deprecated where `is_repeated` exists, from version 6.30 on.
+    if hasattr(field, "is_repeated"):
+        return bool(field.is_repeated)
+    return bool(field.label == FieldDescriptor.LABEL_REPEATED)  # type: ignore[attr-defined]
+
+
+def _single(field: FieldDescriptor, path: str, outer: tuple[str, ...]) -> Column:
+    if field.type in _SCALARS:
+        return PlainColumn(_SCALARS[field.type]())
+    if field.type in _UNSIGNED_64:
+        return _Mapped(DecimalColumn(DecimalType(20, 0)), Decimal)
+    if field.enum_type is not None:
+        return _Mapped(PlainColumn(StringType()), _enum_name(field.enum_type))
+    message = field.message_type
+    assert message is not None
+    name = message.full_name
+    if name == "google.protobuf.Timestamp":
+        return _Mapped(MicrosColumn(TimestampType()), _micros)
+    if name == "google.protobuf.Duration":
+        return _Mapped(_IntervalColumn(), _micros)
+    if name in _WRAPPERS:
+        wrapped = message.fields_by_name["value"]
+        return _Mapped(_single(wrapped, path, outer), lambda value: value.value)
+    return _message(message, path, outer)
+
+
+def _micros(value: Any) -> int:
+    return int(value.seconds * 1_000_000 + value.nanos // 1000)
+
+
+def _enum_name(enum: EnumDescriptor) -> Getter:
+    names = {value.number: value.name for value in enum.values}
+    return lambda number: names.get(number) or str(number)
