@@ -2,3 +2,7 @@
 
 Reading, checking and planning need no Spark; running does.
 """
+
+from tidelog.spark.pipeline.pipeline import Pipeline, PipelineError, RunningPipeline
+
+__all__ = ["Pipeline", "PipelineError", "RunningPipeline"]

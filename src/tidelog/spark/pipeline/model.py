@@ -86,7 +86,6 @@ class DeltaSource:
 
     name: str
     path: str
-    version: int | None = None
     is_streaming: bool = field(default=False, init=False)
     watermark: Watermark | None = field(default=None, init=False)
     kind: str = field(default="delta", init=False)

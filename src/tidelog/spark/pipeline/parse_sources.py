@@ -171,7 +171,7 @@ def _file(section: Section, name: str, kind: str, brokers: BrokerSettings) -> Fi
 
 
 def _delta(section: Section, name: str, kind: str, brokers: BrokerSettings) -> DeltaSource:
-    return DeltaSource(name, section.path_text("path"), section.optional_integer("version"))
+    return DeltaSource(name, section.path_text("path"))
 
 
 def _table(section: Section, name: str, kind: str, brokers: BrokerSettings) -> TableSource:

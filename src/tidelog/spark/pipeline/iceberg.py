@@ -1,0 +1,80 @@
+"""An Iceberg sink without a jar: Spark writes Parquet, pyiceberg adds the files to the table.
+
+A batch is one snapshot, and the snapshot carries the query's name and the batch's number: a batch
+that Spark runs again finds its number there and adds nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tidelog.spark.errors import SparkError
+from tidelog.spark.pipeline.model import IcebergSink
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_QUERY = "tidelog.query"
+_BATCH = "tidelog.batch"
+
+
+def iceberg_batches(identity: str, sink: IcebergSink) -> Callable[[DataFrame, int], None]:
+    """What `foreachBatch` calls. `identity` stays the same over restarts."""
+
+    def write(frame: DataFrame, batch_id: int) -> None:
+        catalog = _catalog(sink)
+        table = _table(catalog, sink, frame)
+        if last_batch((each.summary for each in table.snapshots()), identity) >= batch_id:
+            return
+        folder = f"{sink.path.rstrip('/')}/data/{identity.replace('/', '-')}-{batch_id:09d}"
+        # A batch that was written but not added is written again, to the same place.
+        frame.write.mode("overwrite").option("compression", "zstd").parquet(folder)
+        files = [str(each) for each in frame.sparkSession.read.parquet(folder).inputFiles()]
+        if files:
+            properties = {_QUERY: identity, _BATCH: str(batch_id)}
+            table.add_files(files, snapshot_properties=properties, check_duplicate_files=False)
+
+    return write
+
+
+def last_batch(summaries: Iterable[Any], identity: str) -> int:
+    """The highest batch of this query that the table's snapshots tell of, or -1."""
+    found = -1
+    for summary in summaries:
+        properties = summary.additional_properties if summary is not None else {}
+        if properties.get(_QUERY) == identity:
+            found = max(found, int(properties.get(_BATCH, -1)))
+    return found
+
+
+def _catalog(sink: IcebergSink) -> Any:
+    try:
+        load_catalog = import_module("pyiceberg.catalog").load_catalog
+    except ImportError as error:
+        raise SparkError(
+            'the iceberg sink needs pyiceberg: pip install "pyiceberg[pyarrow,sql-sqlite]"'
+        ) from error
+    properties = {
+        "type": "sql",
+        "uri": f"sqlite:///{sink.path}/catalog.db",
+        "warehouse": sink.path,
+        **sink.catalog,
+    }
+    if "uri" not in sink.catalog and "type" not in sink.catalog:
+        Path(sink.path).mkdir(parents=True, exist_ok=True)
+    return load_catalog("tidelog", **properties)
+
+
+def _table(catalog: Any, sink: IcebergSink, frame: DataFrame) -> Any:
+    """The table, made with the columns of the rows if it is not there."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    namespace = sink.table.rpartition(".")[0]
+    catalog.create_namespace_if_not_exists(namespace)
+    if catalog.table_exists(sink.table):
+        return catalog.load_table(sink.table)
+    schema = to_arrow_schema(frame.schema, timezone="UTC")
+    return catalog.create_table(sink.table, schema=schema)

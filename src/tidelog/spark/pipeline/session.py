@@ -1,0 +1,44 @@
+"""The session in which a pipeline runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from tidelog.spark.pipeline.model import PipelineSpec
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@contextmanager
+def pipeline_session(
+    spec: PipelineSpec,
+    given: SparkSession | None = None,
+    *,
+    master: str | None = None,
+    conf: Mapping[str, str] | None = None,
+) -> Iterator[SparkSession]:
+    """A session for one pipeline.
+
+    Without one that is given, a session is started with the file's settings, over which `master`
+    and `conf` go, and stopped at the end. In a session that is given, the pipeline has views and
+    SQL settings of its own beside it; settings that only a new session takes have no effect.
+    """
+    wanted = {**spec.spark.conf, **(conf or {})}
+    if given is None:
+        from tidelog.spark.session import session
+
+        own = session(spec.name, master=master or spec.spark.master, conf=wanted)
+        try:
+            yield own
+        finally:
+            own.stop()
+        return
+    beside = given.newSession()
+    settings = {**given.conf.getAll, **wanted}
+    for name, value in settings.items():
+        if beside.conf.isModifiable(name):
+            beside.conf.set(name, value)
+    yield beside
