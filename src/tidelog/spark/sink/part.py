@@ -14,9 +14,10 @@ from tidelog.spark.sink.options import SinkOptions
 from tidelog.spark.sink.task import TaskIdentity
 from tidelog.spark.sink.transaction import FENCED, OpenTransaction, Transactions
 
-# By transactional id: the newest batch that this process prepared, and in which transaction. With
-# transactions v2 the end of that one raised the epoch by one, so the next is known without asking.
-_prepared: dict[str, tuple[int, OpenTransaction]] = {}
+# By transactional id and its timeout: the newest batch that this process prepared, and in which
+# transaction. With transactions v2 the end of that one raised the epoch by one, so the next is
+# known without asking.
+_prepared: dict[tuple[str, int], tuple[int, OpenTransaction]] = {}
 
 
 class TaskPart:
@@ -52,7 +53,7 @@ class TaskPart:
 
     def prepared(self, transaction: OpenTransaction) -> None:
         """All rows are written: remember what comes after this transaction."""
-        _prepared[self.transactional_id] = (self._batch_id, transaction)
+        _prepared[self.transactional_id, self._timeout_ms] = (self._batch_id, transaction)
 
     def abort(self, transaction: OpenTransaction) -> None:
         """Roll back what was written, so that nobody has to wait for its timeout."""
@@ -84,8 +85,11 @@ class TaskPart:
 
         Not for the same batch: that one may be committed by a driver from before, unseen.
         """
-        batch_id, last = _prepared.pop(self.transactional_id, (self._batch_id, None))
-        if last is None or batch_id >= self._batch_id or not last.is_v2:
+        known = _prepared.pop((self.transactional_id, self._timeout_ms), None)
+        if known is None:
+            return None
+        batch_id, last = known
+        if batch_id >= self._batch_id or not last.is_v2:
             return None
         return replace(last, producer_epoch=last.producer_epoch + 1)
 

@@ -1,0 +1,98 @@
+"""A streaming query driven by hand: what Spark does with a writer, one step at a time."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import WriterCommitMessage
+from pyspark.sql.types import StringType, StructField, StructType
+
+from tidelog.spark.sink import SinkOptions, TidelogStreamWriter, parse_sink_options, part
+from tidelog.spark.sink.brokers import Brokers, lent_brokers
+from tidelog.spark.sink.markers import Decision, Markers
+from tidelog.spark.sink.messages import Prepared
+from tidelog.spark.sink.task import TaskIdentity
+
+SCHEMA = StructType([StructField("key", StringType()), StructField("value", StringType())])
+
+Messages = list[WriterCommitMessage]
+Parts = Mapping[int, Iterable[str]]
+
+
+def rows(values: Iterable[str]) -> pa.RecordBatch:
+    texts = pa.array(list(values), pa.string())
+    return pa.record_batch({"key": texts, "value": texts})
+
+
+def sink_options(bootstrap: str, topic: str, **options: str) -> SinkOptions:
+    given = {"kafka.bootstrap.servers": bootstrap, "topic": topic}
+    given |= {name.replace("_", "."): value for name, value in options.items()}
+    return parse_sink_options(given, SCHEMA, streaming=True)
+
+
+@dataclass
+class Query:
+    """One query, whose checkpoint survives what its processes do not."""
+
+    options: SinkOptions
+    query_id: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+    @property
+    def decision_group(self) -> str:
+        return f"{self.options.transactional_id_prefix}-{self.query_id}"
+
+    def transactional_id(self, partition_id: int) -> str:
+        return f"{self.decision_group}-{partition_id}"
+
+    def writer(self) -> TidelogStreamWriter:
+        return TidelogStreamWriter(self.options, SCHEMA)
+
+    def write(self, batch_id: int, parts: Parts) -> Messages:
+        """All tasks of a batch, up to what they tell the driver."""
+        return [
+            self.write_part(batch_id, partition_id, [rows(values)])
+            for partition_id, values in parts.items()
+        ]
+
+    def write_part(
+        self, batch_id: int, partition_id: int, batches: Iterable[pa.RecordBatch]
+    ) -> WriterCommitMessage:
+        task = TaskIdentity(self.query_id, batch_id, partition_id)
+        return self.writer().write_part(task, iter(batches))
+
+    def commit(self, messages: Messages, batch_id: int) -> None:
+        self.writer().commit(messages, batch_id)
+
+    def abort(self, messages: Messages, batch_id: int) -> None:
+        self.writer().abort(messages, batch_id)
+
+    def run(self, batch_id: int, parts: Parts) -> Messages:
+        messages = self.write(batch_id, parts)
+        self.commit(messages, batch_id)
+        return messages
+
+    def start_again(self) -> None:
+        """All processes of the query are new: they know nothing."""
+        part._prepared.clear()
+
+    def decide(self, messages: Messages, batch_id: int) -> None:
+        """The commit of a driver that dies when it has recorded its decision."""
+        transactions = tuple(each.transaction for each in messages if isinstance(each, Prepared))
+        with self.brokers() as brokers:
+            Markers(brokers).record(
+                self.decision_group, Decision(batch_id, len(messages), transactions)
+            )
+
+    @contextmanager
+    def brokers(self) -> Iterator[Brokers]:
+        with lent_brokers(self.options) as brokers:
+            yield brokers
+
+
+def kinds(messages: Iterable[Any]) -> list[str]:
+    return [type(each).__name__ for each in messages]
