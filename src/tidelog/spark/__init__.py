@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from tidelog.spark.errors import DataLossError, OptionError, SparkError
 
 # Not when it is asked for like the rest: the module of the same name would stand in its place.
+from tidelog.spark.group_listener import commit_group_offsets
 from tidelog.spark.session import session
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ __all__ = [
     "OptionError",
     "SparkError",
     "TidelogDataSource",
+    "commit_group_offsets",
     "session",
 ]
 

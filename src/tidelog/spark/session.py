@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from tidelog.spark.cache_folder import cache_folder, written_once
 from tidelog.spark.errors import SparkError
+from tidelog.spark.group_listener import commit_group_offsets
 from tidelog.spark.java import java_home
 
 if TYPE_CHECKING:
@@ -84,7 +85,10 @@ def session(
     decided = _decided_by_user() - place.address.keys()
     ours = {name: each for name, each in settings_for(place).items() if name not in decided}
     builder = SparkSession.builder.appName(app_name)
-    return _with_settings(builder, {**ours, **asked, **place.address}).getOrCreate()
+    made = _with_settings(builder, {**ours, **asked, **place.address}).getOrCreate()
+    if not place.is_remote:
+        commit_group_offsets(made)
+    return made
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,118 @@
+"""A consumer group that shows how far a query has read, to every tool that can show a group's lag.
+
+The query never reads from it: Spark's checkpoint alone says where a query goes on. Offsets are
+committed without being a member of the group, so the group must have none.
+
+Two places commit. The stream reader does when Spark asks it for the next offsets: then what came
+before is in the checkpoint. That is at once with the default trigger and with AvailableNow, and
+with a trigger of ten minutes it is ten minutes later; so a listener on the driver commits when it
+hears that a micro-batch is complete. `tidelog.spark.session()` adds it.
+"""
+
+import logging
+import time
+
+from tidelog.client.errors import ClientError
+from tidelog.protocol.apis.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from tidelog.protocol.errors import ErrorCode
+from tidelog.spark.connections import lent_cluster
+from tidelog.spark.errors import OptionError
+from tidelog.spark.offsets import Offsets
+from tidelog.spark.options import SourceOptions
+
+_log = logging.getLogger(__name__)
+
+# The newest version that names topics; the next one wants their ids.
+_NAMES_UP_TO = 9
+_PATIENCE_S = 10.0
+_PAUSE_S = 0.1
+
+_PASSING = frozenset(
+    {
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.REQUEST_TIMED_OUT,
+    }
+)
+# A topic that was deleted meanwhile has no offsets to keep.
+_HARMLESS = frozenset({ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
+_GROUP_IS_USED = frozenset(
+    {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS}
+)
+
+
+class GroupCommits:
+    """Brings the offsets of one group to where a query is."""
+
+    def __init__(self, bootstrap: str, client_id: str, group_id: str, timeout_s: float) -> None:
+        self._bootstrap = bootstrap
+        self._client_id = client_id
+        self._group_id = group_id
+        self._timeout_s = timeout_s
+        self._done: Offsets | None = None
+
+    @classmethod
+    def of(cls, options: SourceOptions) -> "GroupCommits | None":
+        """For the option groupId; None without it."""
+        if options.group_id is None:
+            return None
+        return cls(
+            options.bootstrap, options.client_id, options.group_id, options.request_timeout_s
+        )
+
+    def bring_to(self, offsets: Offsets) -> None:
+        """Commit, unless that was the last thing that was done.
+
+        A group that cannot be used is an OptionError at first. Once it has worked, trouble with it
+        is logged and the next commit makes up for it: the query does not depend on it.
+        """
+        if not offsets or offsets == self._done:
+            return
+        deadline_s = time.monotonic() + _PATIENCE_S
+        while True:
+            try:
+                refused = self._commit(offsets)
+                trouble = ", ".join(sorted(each.name for each in refused))
+            except ClientError as error:
+                refused = {ErrorCode.COORDINATOR_NOT_AVAILABLE}
+                trouble = str(error)
+            if not refused:
+                self._done = dict(offsets)
+                return
+            is_passing = refused <= _PASSING
+            if is_passing and time.monotonic() < deadline_s:
+                time.sleep(_PAUSE_S)
+                continue
+            if not is_passing and self._done is None:
+                reason = "it has members" if refused <= _GROUP_IS_USED else trouble
+                raise OptionError(
+                    f"option groupId={self._group_id!r}: offsets cannot be committed: {reason}"
+                )
+            _log.warning("offsets of group %s are not committed: %s", self._group_id, trouble)
+            return
+
+    def _commit(self, offsets: Offsets) -> set[ErrorCode]:
+        topics: dict[str, list[OffsetCommitRequestPartition]] = {}
+        for name, offset in offsets.items():
+            row = OffsetCommitRequestPartition(
+                partition_index=name.partition, committed_offset=offset, committed_metadata=""
+            )
+            topics.setdefault(name.topic, []).append(row)
+        request = OffsetCommitRequest(
+            group_id=self._group_id,
+            topics=[
+                OffsetCommitRequestTopic(name=topic, partitions=rows)
+                for topic, rows in topics.items()
+            ],
+        )
+        with lent_cluster(self._bootstrap, self._client_id, self._timeout_s) as pooled:
+            coordinator = pooled.cluster.group_coordinator(self._group_id)
+            answer = coordinator.call(request, OffsetCommitResponse, version_max=_NAMES_UP_TO)
+        codes = {ErrorCode(row.error_code) for topic in answer.topics for row in topic.partitions}
+        return codes - _HARMLESS

@@ -1,0 +1,141 @@
+"""Where a query starts and ends, found out: positions become offsets.
+
+With a lake the earliest offset is the lake's, and a record that is searched by its time may be
+found there.
+"""
+
+from dataclasses import dataclass
+
+from tidelog.protocol.topic_partition import TopicPartition
+from tidelog.spark.broker_calls import BrokerCalls
+from tidelog.spark.errors import OptionError
+from tidelog.spark.lake_lookup import LakeLookup
+from tidelog.spark.offsets import (
+    EARLIEST,
+    LATEST,
+    AtOffsets,
+    AtTimestamp,
+    AtTimestamps,
+    Everywhere,
+    Offsets,
+    Position,
+    written,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """What there is to read of each partition, from lake and broker together."""
+
+    earliest: Offsets
+    latest: Offsets
+
+    def within(self, offsets: Offsets, what: str) -> tuple[Offsets, list[str]]:
+        """Offsets brought to the nearest that exist, and in words what that leaves out."""
+        nearest, losses = {}, []
+        for name, offset in sorted(offsets.items()):
+            low, high = self.earliest[name], self.latest[name]
+            nearest[name] = min(max(offset, low), high)
+            if offset != nearest[name]:
+                losses.append(f"{name} has offsets from {low} to {high}, not the {what} {offset}")
+        return nearest, losses
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A position of a query: `which` is "starting" or "ending", as its options are named.
+
+    Where no record is as new as a timestamp asks, that is an error, or the latest offset.
+    """
+
+    which: str
+    position: Position
+    falls_to_latest: bool
+
+
+def find_positions(
+    calls: BrokerCalls, lake: LakeLookup, names: set[TopicPartition], *asked: Asked
+) -> tuple[Extent, list[Offsets]]:
+    """What there is, and the offsets of each position, with one round trip to each leader.
+
+    Partitions that went away meanwhile are in none of them.
+    """
+    questions = [_timestamps(each, names) for each in asked]
+    earliest, latest, *answers = calls.list_offsets(
+        dict.fromkeys(names, EARLIEST), dict.fromkeys(names, LATEST), *questions
+    )
+    present = earliest.keys() & latest.keys()
+    extent = Extent(
+        _earliest_with_lake(lake, {name: earliest[name] for name in present}),
+        {name: latest[name] for name in present},
+    )
+    found = []
+    for each, question, answer in zip(asked, questions, answers, strict=True):
+        by_time = first_of_both(answer, lake.first_not_older(question) if question else {})
+        found.append(offsets_at(each, extent, by_time))
+    return extent, found
+
+
+def first_of_both(from_broker: Offsets, from_lake: Offsets) -> Offsets:
+    """Of the first offsets found by time in either the lower one; -1 is none."""
+    return {
+        name: min(offset, from_lake.get(name, offset)) if offset >= 0 else from_lake.get(name, -1)
+        for name, offset in from_broker.items()
+    }
+
+
+def offsets_at(asked: Asked, extent: Extent, by_time: Offsets) -> Offsets:
+    """The offsets of a position, given what there is and what was found by time."""
+    position = asked.position
+    if isinstance(position, Everywhere):
+        return dict(extent.earliest if position.offset == EARLIEST else extent.latest)
+    if isinstance(position, AtOffsets):
+        special = {EARLIEST: extent.earliest, LATEST: extent.latest}
+        return {
+            name: special[offset][name] if offset in special else offset
+            for name, offset in position.offsets.items()
+            if name in extent.latest
+        }
+    offsets = {}
+    for name, latest in extent.latest.items():
+        offsets[name] = by_time.get(name, LATEST)
+        if offsets[name] == LATEST:
+            if not asked.falls_to_latest:
+                raise OptionError(
+                    f"option {_option(asked)}: {name} has no record that new; set "
+                    f"startingOffsetsByTimestampStrategy to latest to start at its end"
+                )
+            offsets[name] = latest
+    return offsets
+
+
+def _timestamps(asked: Asked, names: set[TopicPartition]) -> Offsets:
+    """What is to be searched by time."""
+    position = asked.position
+    if isinstance(position, AtTimestamp):
+        return dict.fromkeys(names, position.timestamp_ms)
+    if isinstance(position, Everywhere):
+        return {}
+    by_time = isinstance(position, AtTimestamps)
+    given = position.timestamps_ms if isinstance(position, AtTimestamps) else position.offsets
+    if given.keys() != names:
+        raise OptionError(
+            f"option {_option(asked)} must name each partition that is read (-1 and -2 stand for "
+            f"the latest and the earliest offset): it lacks {written(names - given.keys())}, and "
+            f"names {written(given.keys() - names)} besides"
+        )
+    return dict(given) if by_time else {}
+
+
+def _option(asked: Asked) -> str:
+    kinds = {AtOffsets: "Offsets", AtTimestamp: "Timestamp", AtTimestamps: "OffsetsByTimestamp"}
+    return asked.which + kinds.get(type(asked.position), "Offsets")
+
+
+def _earliest_with_lake(lake: LakeLookup, earliest: Offsets) -> Offsets:
+    coverage = lake.coverage(earliest)
+    if not coverage:
+        return earliest
+    from tidelog.spark.lake.union import earliest as earliest_of_both
+
+    return {name: earliest_of_both(first, coverage.get(name)) for name, first in earliest.items()}

@@ -1,0 +1,169 @@
+"""A streaming query: the offsets of each micro-batch, and the ranges that tasks read.
+
+Spark keeps one such object in a process of its own as long as the query runs, and asks it for the
+next offsets as soon as a micro-batch is complete. What it says has been processed by then is where
+the consumer group is brought to.
+"""
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+
+from tidelog.spark.broker_calls import BrokerCalls
+from tidelog.spark.group_commits import GroupCommits
+from tidelog.spark.lake_lookup import LakeLookup
+from tidelog.spark.offsets import (
+    LATEST,
+    AtOffsets,
+    Everywhere,
+    Offsets,
+    Position,
+    offsets_from_json,
+    offsets_to_json,
+)
+from tidelog.spark.options import SourceOptions
+from tidelog.spark.planning import limit_rate, plan_stream, unsettled, waiting
+from tidelog.spark.positions import Asked, find_positions
+from tidelog.spark.range_partition import RangeReader, report_losses, to_partitions
+
+Json = dict[str, Any]
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Plans on the driver and reads in tasks. Offsets are those of `offsets_to_json`."""
+
+    def __init__(self, options: SourceOptions, reader: RangeReader) -> None:
+        self._options = options
+        self._reader = reader
+        self._calls = BrokerCalls(options)
+        self._lake = LakeLookup(options.lake)
+        self._group = GroupCommits.of(options)
+        self._initial: Offsets | None = None
+        self._is_start_recorded = False
+        self._latest: Offsets = {}
+        self._available_now: Offsets | None = None
+        self._last_trigger_s: float | None = None
+
+    def initialOffset(self) -> Json:  # noqa: N802
+        """Where a query without a checkpoint begins; the same whenever this object is asked."""
+        if self._initial is None:
+            self._initial = self._find_start()
+        return offsets_to_json(self._initial)
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        if self._options.max_offsets_per_trigger is not None:
+            return ReadMaxRows(self._options.max_offsets_per_trigger)
+        if self._options.min_offsets_per_trigger is not None:
+            return ReadMinRows(self._options.min_offsets_per_trigger)
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """What is there now is what the query will read before it ends."""
+        self._available_now = self._calls.latest()
+
+    def latestOffset(self, start: Json, limit: ReadLimit) -> Json:  # noqa: N802
+        """The end of the next micro-batch; `start` again if there is none to run.
+
+        Spark asks when everything before `start` is processed and in its checkpoint.
+        """
+        begin = offsets_from_json(start)
+        self._commit_group(begin)
+        end = self._latest = self._find_latest(begin)
+        if self._must_record_start(begin):
+            return start
+        new = unsettled(begin, end)
+        if new:
+            begin |= self._calls.earliest(new)
+        if self._must_wait(begin, end, limit):
+            return start
+        if isinstance(limit, ReadMaxRows):
+            end = limit_rate(begin, end, limit.max_rows)
+        self._last_trigger_s = time.monotonic()
+        return offsets_to_json(end)
+
+    def reportLatestOffset(self) -> Json | None:  # noqa: N802
+        """For the progress of the query: what there is, whatever the limit."""
+        return offsets_to_json(self._latest)
+
+    def partitions(self, start: Json, end: Json) -> Sequence[InputPartition]:
+        begin, stop = offsets_from_json(start), offsets_from_json(end)
+        if begin == stop:
+            return []
+        if begin == self._initial:
+            # The first micro-batch is run again after a crash: its start was not recorded.
+            begin = {name: min(begin[name], stop[name]) for name in begin.keys() & stop.keys()}
+        plan = plan_stream(begin, stop, self._calls.earliest(unsettled(begin, stop)))
+        report_losses(plan.losses, fails=self._options.fail_on_data_loss)
+        return to_partitions(self._options, self._lake, plan.ranges)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return self._reader.read(partition)
+
+    def commit(self, end: Json) -> None:
+        """Spark tells this one micro-batch late; as a rule `latestOffset` has heard of it."""
+        self._commit_group(offsets_from_json(end))
+
+    def _commit_group(self, offsets: Offsets) -> None:
+        if self._group is not None:
+            self._group.bring_to(offsets)
+
+    def _find_start(self) -> Offsets:
+        options = self._options
+        asked = Asked("starting", options.stream_start, options.start_falls_to_latest)
+        extent, (found,) = find_positions(self._calls, self._lake, self._calls.partitions(), asked)
+        start, losses = extent.within(found, "start")
+        report_losses(losses, fails=options.fail_on_data_loss)
+        return start
+
+    def _find_latest(self, begin: Offsets) -> Offsets:
+        if self._available_now is not None:
+            return self._available_now
+        latest = self._calls.latest()
+        for _ in range(self._options.offset_retries):
+            if all(offset <= latest.get(name, -1) for name, offset in begin.items()):
+                break
+            # A broker that has just started may not know all yet.
+            time.sleep(self._options.offset_retry_interval_s)
+            latest = self._calls.latest()
+        return latest
+
+    def _must_record_start(self, begin: Offsets) -> bool:
+        """Whether the first micro-batch has to be an empty one.
+
+        Spark writes the end of a micro-batch to its checkpoint, and asks for the start of the first
+        one again after a crash. Where the start is the latest offset the answer would be another,
+        and what lies between would never be read.
+        """
+        is_first = not self._is_start_recorded and begin == self._initial
+        self._is_start_recorded = True
+        return is_first and depends_on_latest(
+            self._options.stream_start, self._options.start_falls_to_latest
+        )
+
+    def _must_wait(self, begin: Offsets, end: Offsets, limit: ReadLimit) -> bool:
+        """Whether minOffsetsPerTrigger lets the micro-batch wait for more."""
+        least = self._options.min_offsets_per_trigger
+        if least is None or isinstance(limit, ReadAllAvailable) or self._available_now is not None:
+            return False
+        if self._last_trigger_s is None or waiting(begin, end) >= least:
+            return False
+        return time.monotonic() - self._last_trigger_s < self._options.max_trigger_delay_s
+
+
+def depends_on_latest(position: Position, falls_to_latest: bool) -> bool:
+    """Whether the position would be another one if it were looked up later."""
+    if isinstance(position, Everywhere):
+        return position.offset == LATEST
+    if isinstance(position, AtOffsets):
+        return LATEST in position.offsets.values()
+    return falls_to_latest
