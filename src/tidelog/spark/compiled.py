@@ -36,15 +36,24 @@ Numbers = Any
 
 def compiled(function: F) -> F:
     """The function as machine code that is kept on disk and runs without the interpreter's lock."""
+    return _compile(function, inline="never")
+
+
+def compiled_inline(function: F) -> F:
+    """The same for a short function, which becomes part of each compiled caller."""
+    return _compile(function, inline="always")
+
+
+def _compile(function: F, *, inline: str) -> F:
     if not IS_COMPILED:
         return function
     compile_lazily: Any = numba.njit
     made: F
     try:
-        made = compile_lazily(cache=True, nogil=True)(function)
+        made = compile_lazily(cache=True, nogil=True, inline=inline)(function)
     except RuntimeError:
         # No folder can be written to: compile in each process.
-        made = compile_lazily(nogil=True)(function)
+        made = compile_lazily(nogil=True, inline=inline)(function)
     return made
 
 

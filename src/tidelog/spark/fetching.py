@@ -31,12 +31,10 @@ from tidelog.protocol.apis.list_offsets import (
     ListOffsetsTopic,
 )
 from tidelog.protocol.errors import ApiError, ErrorCode
-from tidelog.protocol.record_batch import iterate_headers
 from tidelog.protocol.topic_partition import TopicPartition
 from tidelog.protocol.uuids import ZERO_UUID
 from tidelog.spark.connections import PartitionLeader, PooledCluster, lent_cluster
-from tidelog.spark.decode import AbortedTransactions, RangeDecoder
-from tidelog.spark.decode.decoder import PlacedHeader
+from tidelog.spark.decode import AbortedTransactions, FetchedBatches, RangeDecoder
 from tidelog.spark.errors import DataLossError, SparkError
 from tidelog.spark.offsets import OffsetRange
 
@@ -103,8 +101,7 @@ class _Fetched:
     """The record batches of one answer, and the offset that it was asked for."""
 
     start: int
-    records: memoryview
-    headers: list[PlacedHeader]
+    batches: FetchedBatches
     aborted: AbortedTransactions | None
 
 
@@ -120,7 +117,7 @@ def read_range(settings: FetchSettings, wanted: OffsetRange) -> Iterator[pa.Reco
     )
     with closing(_RangeFetch(settings, wanted).answers()) as answers:
         for each in answers:
-            yield from decoder.add(each.records, each.headers, each.aborted, each.start)
+            yield from decoder.add(each.batches, each.aborted, each.start)
     yield from decoder.finish()
 
 
@@ -249,15 +246,15 @@ class _RangeFetch:
 
     def _accept(self, row: PartitionData, records: memoryview) -> _Fetched:
         try:
-            headers = list(iterate_headers(records, allow_partial=True))
+            batches = FetchedBatches(records)
         except ApiError as error:
             raise SparkError(f"{self._name}: {error.message} (offset {self._position})") from None
-        if not headers or headers[-1][1].next_offset <= self._position:
+        start, next_offset = self._position, batches.next_offset
+        if next_offset <= start:
             raise SparkError(
-                f"{self._name}: a fetch of offset {self._position} brought {len(records)} bytes"
-                " without a whole batch that reaches it"
+                f"{self._name}: a fetch of offset {start} brought {len(records)} bytes without a"
+                " whole batch that reaches it"
             )
-        start, next_offset = self._position, headers[-1][1].next_offset
         self._bytes_per_offset = len(records) / (next_offset - start)
         self._position = next_offset
         self._empty_answers = 0
@@ -267,7 +264,7 @@ class _RangeFetch:
             aborted = AbortedTransactions(
                 (each.producer_id, each.first_offset) for each in row.aborted_transactions or ()
             )
-        return _Fetched(start, records, headers, aborted)
+        return _Fetched(start, batches, aborted)
 
     def _accept_nothing(self, row: PartitionData) -> None:
         """No records from the position on: compaction left none, or they are not readable yet."""

@@ -8,9 +8,9 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from tidelog.protocol.compression import Compression
-from tidelog.protocol.record_batch import TimestampType, iterate_headers
+from tidelog.protocol.record_batch import TimestampType
 from tidelog.protocol.records import Record, decode_batches, encode_batch
-from tidelog.spark.decode import AbortedTransactions, RangeDecoder
+from tidelog.spark.decode import AbortedTransactions, FetchedBatches, RangeDecoder
 from tidelog.spark.offsets import OffsetRange
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -99,8 +99,8 @@ def _decode(
     decoder: RangeDecoder, answers: Iterable[bytes], aborted: list[tuple[int, int]], start: int
 ) -> Iterator[pa.RecordBatch]:
     for answer in answers:
-        placed = list(iterate_headers(answer, allow_partial=True))
-        yield from decoder.add(memoryview(answer), placed, AbortedTransactions(aborted), start)
+        batches = FetchedBatches(memoryview(answer))
+        yield from decoder.add(batches, AbortedTransactions(aborted), start)
     yield from decoder.finish()
 
 

@@ -138,7 +138,19 @@ def test_a_count_of_records_that_cannot_be_is_refused() -> None:
     log = encode_batch([Record(0, 0, None, b"x")])
     struct.pack_into(">i", log, BATCH_OVERHEAD - 4, 2**31 - 1)
     write_crc(log, 0, len(log))
-    with pytest.raises(SparkError, match="2147483647 records in"):
+    with pytest.raises(SparkError, match="record 1: a number in it is malformed"):
+        decode([bytes(log)], ALL)
+    struct.pack_into(">i", log, BATCH_OVERHEAD - 4, -5)
+    write_crc(log, 0, len(log))
+    with pytest.raises(SparkError, match="its header says that it has -5 records"):
+        decode([bytes(log)], ALL)
+
+
+def test_bytes_in_a_batch_without_records_are_refused() -> None:
+    log = encode_batch([Record(0, 0, None, b"x")])
+    struct.pack_into(">i", log, BATCH_OVERHEAD - 4, 0)
+    write_crc(log, 0, len(log))
+    with pytest.raises(SparkError, match="bytes follow the last record"):
         decode([bytes(log)], ALL)
 
 

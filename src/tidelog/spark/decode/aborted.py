@@ -13,7 +13,11 @@ from tidelog.protocol.records import decode_records
 
 
 class AbortedTransactions:
-    """The aborted transactions of one answer; batches are shown to it in the order of the log."""
+    """The aborted transactions of one answer.
+
+    Batches are shown to it in the order of the log; those that are neither transactional nor
+    control may be left out.
+    """
 
     def __init__(self, transactions: Iterable[tuple[int, int]]) -> None:
         """`transactions` are pairs of producer id and first offset."""
@@ -23,6 +27,11 @@ class AbortedTransactions:
             reverse=True,
         )
         self._open: set[int] = set()
+
+    @property
+    def is_any(self) -> bool:
+        """Whether any batch may still belong to one of them."""
+        return bool(self._to_come or self._open)
 
     def covers(self, header: BatchHeader, batch: Buffer) -> bool:
         """Whether the batch at the start of `batch` is data of an aborted transaction."""

@@ -2,13 +2,13 @@
 
 `walk` checks every length before it trusts it and notes, for each record that is wanted, where its
 parts lie; `copy_fields` and `copy_headers` then move those bytes into buffers of the right size.
-Nothing is read outside of the batch, whatever its bytes say. A compiled walk costs about 20 ns a
+Nothing is read outside of the batch, whatever its bytes say. A compiled walk costs about 40 ns a
 record, a copy about the time of memcpy; uncompiled, both together take some 4 µs.
 """
 
 from typing import Final
 
-from tidelog.spark.compiled import Bytes, Numbers, compiled, copy_bytes
+from tidelog.spark.compiled import Bytes, Numbers, compiled, compiled_inline, copy_bytes
 
 # The columns of the table of batches: where the records begin and end, and what the header says.
 BATCH_AT: Final = 0
@@ -73,17 +73,11 @@ _INT64_MIN: Final = -(2**63)
 
 
 @compiled
-def read_varint(data: Bytes, at: int, end: int) -> tuple[int, int]:
-    """The zigzag varint at `at`, and the position after it: -1 if it is malformed."""
-    if at >= end:
-        return 0, -1
-    byte = data[at] & 0xFF
-    if byte < 0x80:
-        return (byte >> 1) ^ -(byte & 1), at + 1
-    value = byte & 0x7F
+def read_long_varint(data: Bytes, at: int, end: int) -> tuple[int, int]:
+    """The same for a number of any length."""
+    value = 0
     high = 0
-    shift = 7
-    at += 1
+    shift = 0
     while True:
         if at >= end:
             return 0, -1
@@ -100,6 +94,21 @@ def read_varint(data: Bytes, at: int, end: int) -> tuple[int, int]:
             break
         shift += 7
     return ((value >> 1) | high) ^ -(value & 1), at
+
+
+@compiled_inline
+def read_varint(data: Bytes, at: int, end: int) -> tuple[int, int]:
+    """The zigzag varint at `at`, and the position after it: -1 if it is malformed."""
+    # Most have one byte or two.
+    if at < end:
+        byte = data[at] & 0xFF
+        if byte < 0x80:
+            return (byte >> 1) ^ -(byte & 1), at + 1
+        if at + 1 < end:
+            second = data[at + 1] & 0xFF
+            if second < 0x80:
+                return ((byte & 0x7F | second << 7) >> 1) ^ -(byte & 1), at + 2
+    return read_long_varint(data, at, end)
 
 
 @compiled
