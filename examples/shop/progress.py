@@ -1,11 +1,10 @@
-"""What Spark tells of each micro-batch."""
+"""What the pipeline tells while it runs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
-from pyspark.sql.streaming.listener import StreamingQueryListener
+from tidelog.spark.pipeline.events import BatchDone, Event, QueryFailed, QueryStarted
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,41 +16,47 @@ class Batch:
     duration_ms: int
     rows: int
     state_rows: int
-    rows_too_late: int
 
     @property
     def ended_ms(self) -> int:
         return self.started_ms + self.duration_ms
 
 
-class ProgressRecorder(StreamingQueryListener):
-    """Keeps the progress of all queries of a session, while they run."""
+class Recorder:
+    """Keeps the events of a pipeline; called in its thread, read by others."""
 
     def __init__(self) -> None:
         self._batches: list[Batch] = []
+        self._failures: list[str] = []
+        self._started: set[str] = set()
+
+    def __call__(self, event: Event) -> None:
+        match event:
+            case QueryStarted():
+                self._started.add(event.query)
+            case QueryFailed():
+                self._failures.append(f"{event.query}: {event.reason}")
+            case BatchDone():
+                progress = event.progress
+                began = datetime.fromisoformat(progress.timestamp)
+                self._batches.append(
+                    Batch(
+                        query=event.query,
+                        started_ms=int(began.timestamp() * 1000),
+                        duration_ms=progress.batch_ms,
+                        rows=progress.rows,
+                        state_rows=progress.state_rows,
+                    )
+                )
 
     @property
     def batches(self) -> Sequence[Batch]:
         return self._batches
 
-    def onQueryStarted(self, event: Any) -> None:  # noqa: N802  Spark's name
-        pass
+    @property
+    def failures(self) -> Sequence[str]:
+        return self._failures
 
-    def onQueryProgress(self, event: Any) -> None:  # noqa: N802  Spark's name
-        progress = event.progress
-        started = datetime.fromisoformat(progress.timestamp.replace("Z", "+00:00"))
-        self._batches.append(
-            Batch(
-                query=progress.name or str(progress.id),
-                started_ms=int(started.timestamp() * 1000),
-                duration_ms=int(progress.durationMs.get("triggerExecution", 0)),
-                rows=sum(source.numInputRows for source in progress.sources),
-                state_rows=sum(each.numRowsTotal for each in progress.stateOperators),
-                rows_too_late=sum(
-                    each.numRowsDroppedByWatermark for each in progress.stateOperators
-                ),
-            )
-        )
-
-    def onQueryTerminated(self, event: Any) -> None:  # noqa: N802  Spark's name
-        pass
+    @property
+    def started(self) -> frozenset[str]:
+        return frozenset(self._started)

@@ -68,7 +68,7 @@ def batch_table(batches: Sequence[Batch]) -> Table:
     """The queries and what they did."""
     table = Table(title="Streaming queries", title_justify="left")
     table.add_column("query")
-    for name in ("batches", "rows", "rows/s", "median batch", "state rows", "too late"):
+    for name in ("batches", "rows", "rows/s", "median batch", "most state rows"):
         table.add_column(name, justify="right")
     for query in sorted({each.query for each in batches}):
         own = [each for each in batches if each.query == query]
@@ -82,7 +82,6 @@ def batch_table(batches: Sequence[Batch]) -> Table:
             f"{rows / max(span_s, 0.001):,.0f}",
             f"{busy[len(busy) // 2] / 1000:.2f} s" if busy else "-",
             f"{max(each.state_rows for each in own):,}",
-            f"{sum(each.rows_too_late for each in own):,}",
         )
     return table
 
