@@ -38,6 +38,26 @@ def test_requests_in_flight_are_answered_in_order(tidelog_broker: Broker) -> Non
         assert connection.in_flight == 0
 
 
+def test_an_answer_is_received_into_the_buffer_that_the_caller_gives(
+    tidelog_broker: Broker,
+) -> None:
+    buffer = memoryview(bytearray(1 << 16))
+    asked = []
+
+    def allocate(size: int) -> memoryview:
+        asked.append(size)
+        return buffer[:size]
+
+    with Cluster(tidelog_broker.bootstrap_servers) as cluster:
+        (connection,) = cluster.brokers()
+        connection.send(MetadataRequest(topics=[]))
+        first = connection.receive(MetadataResponse, allocate=allocate)
+        assert first == connection.call(MetadataRequest(topics=[]), MetadataResponse)
+    (size,) = asked
+    assert any(buffer[:size])
+    assert not any(buffer[size:])
+
+
 def test_leaders_of_all_partitions_come_in_one_call(tidelog_broker: Broker) -> None:
     with Cluster(tidelog_broker.bootstrap_servers) as cluster:
         create_topic(cluster, "led", 3)

@@ -8,7 +8,7 @@ finds the broker that a call must go to.
 import socket
 import struct
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import TypeVar
 
@@ -103,12 +103,15 @@ class WireConnection:
         api_key = ApiKey(type(request).API_KEY)
         self._send(api_key, self.version(api_key, version_max), request)
 
-    def receive(self, answer: type[R]) -> R:
+    def receive(
+        self, answer: type[R], *, allocate: Callable[[int], bytearray | memoryview] = bytearray
+    ) -> R:
         """Wait for the answer of the oldest request in flight.
 
-        Records in it are views into the one buffer that the frame was received into.
+        Records in it are views into the one buffer that the frame was received into; `allocate`
+        gives that buffer, of the size that it is asked for.
         """
-        response = self._receive_answer()
+        response = self._receive_answer(allocate)
         assert isinstance(response, answer)
         return response
 
@@ -132,23 +135,24 @@ class WireConnection:
             raise ConnectError(f"{self.address} went away: {error}") from error
         self._pending.append((self._correlation_id, api_key, version))
 
-    def _receive_answer(self) -> Message:
+    def _receive_answer(self, allocate: Callable[[int], bytearray | memoryview]) -> Message:
         expected, api_key, version = self._pending.popleft()
         try:
-            (length,) = _LENGTH.unpack(self._receive(4))
+            (length,) = _LENGTH.unpack(self._receive_into(bytearray(_LENGTH.size)))
             if not 0 <= length <= RESPONSE_BYTES_MAX:
                 raise ClientError(f"{self.address} answered with a frame of {length} bytes")
-            correlation_id, response = decode_response(api_key, version, self._receive(length))
+            frame = self._receive_into(allocate(length))
+            correlation_id, response = decode_response(api_key, version, frame)
         except OSError as error:
             raise ConnectError(f"{self.address} went away: {error}") from error
         if correlation_id != expected:
             raise ClientError(f"{self.address} answered another request ({correlation_id})")
         return response
 
-    def _receive(self, size: int) -> bytearray:
-        buffer = bytearray(size)
+    def _receive_into(self, buffer: bytearray | memoryview) -> bytearray | memoryview:
+        """Fill the buffer."""
         view = memoryview(buffer)
-        at = 0
+        at, size = 0, len(view)
         while at < size:
             received = self._socket.recv_into(view[at:])
             if not received:
