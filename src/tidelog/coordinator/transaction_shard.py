@@ -438,16 +438,18 @@ class TransactionShard:
     def _time_out(self, transactional_id: str) -> Callable[[int], Outcome[Any]]:
         def abort(now_ms: int) -> Outcome[Any]:
             outcome = self._abort(self.transactions[transactional_id], now_ms)
-            outcome.settle = self._try_again(transactional_id, now_ms, abort)
+            again = self._time_out(transactional_id)
+            outcome.settle = self._try_again(transactional_id, now_ms, again)
             return outcome
 
         return abort
 
     def _expire(self, transactional_id: str) -> Callable[[int], Outcome[Any]]:
         def remove(now_ms: int) -> Outcome[Any]:
+            again = self._expire(transactional_id)
             return Outcome(
                 records=[tombstone(transactional_id)],
-                settle=self._try_again(transactional_id, now_ms, remove),
+                settle=self._try_again(transactional_id, now_ms, again),
             )
 
         return remove

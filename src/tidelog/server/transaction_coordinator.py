@@ -4,6 +4,7 @@ ask for, and the way of a request to its shard."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from tidelog.cluster.features import TRANSACTION_VERSION
@@ -108,19 +109,18 @@ class TransactionCoordinator:
                 client_transaction_version=client_transaction_version,
             )
 
-        def added(_: ErrorCode | None, error: ApiError | None) -> None:
-            if error is None:
-                done(ErrorCode.NONE)
-            elif error.code is ErrorCode.CONCURRENT_TRANSACTIONS and not waited:
-                waited.append(True)
+        def finish(_: ErrorCode | None, error: ApiError | None) -> None:
+            done(ErrorCode.NONE if error is None else error.code)
+
+        def finish_or_wait(code: ErrorCode | None, error: ApiError | None) -> None:
+            if error is not None and error.code is ErrorCode.CONCURRENT_TRANSACTIONS:
                 self._when_complete(
-                    transactional_id, lambda: self.submit(transactional_id, add, added)
+                    transactional_id, lambda: self.submit(transactional_id, add, finish)
                 )
             else:
-                done(error.code)
+                finish(code, error)
 
-        waited: list[bool] = []
-        self.submit(transactional_id, add, added)
+        self.submit(transactional_id, add, finish_or_wait)
 
     # Markers
 
@@ -129,22 +129,26 @@ class TransactionCoordinator:
         if partition is None:
             return
         for markers in effects:
-            self.markers.write(markers, partition.leader_epoch, self._completer(index, markers))
+            complete = partial(self._complete, index, markers)
+            self.markers.write(markers, partition.leader_epoch, complete)
 
-    def _completer(self, index: int, markers: WriteMarkers) -> Callable[[], None]:
-        def complete() -> None:
-            self.host.submit(
-                index, lambda shard, now_ms: shard.markers_written(markers, now_ms), completed
+    def _complete(self, index: int, markers: WriteMarkers) -> None:
+        self.host.submit(
+            index,
+            lambda shard, now_ms: shard.markers_written(markers, now_ms),
+            partial(self._completed, index, markers),
+        )
+        self._release(markers.transactional_id)
+
+    def _completed(
+        self, index: int, markers: WriteMarkers, _: ErrorCode | None, error: ApiError | None
+    ) -> None:
+        # Without its record the transaction would stay prepared; who took over the partition
+        # meanwhile writes the markers again.
+        if error is not None and error.code is not ErrorCode.NOT_COORDINATOR:
+            self._node.reactor.call_later(
+                _COMPLETE_RETRY_S, partial(self._complete, index, markers)
             )
-            self._release(markers.transactional_id)
-
-        def completed(_: ErrorCode | None, error: ApiError | None) -> None:
-            # Without its record the transaction would stay prepared; who took over the partition
-            # meanwhile writes the markers again.
-            if error is not None and error.code is not ErrorCode.NOT_COORDINATOR:
-                self._node.reactor.call_later(_COMPLETE_RETRY_S, complete)
-
-        return complete
 
     def _when_complete(self, transactional_id: str, go_on: Callable[[], None]) -> None:
         """Calls `go_on` when the transaction's markers are written, or after a while anyway."""

@@ -7,6 +7,7 @@ cannot take it now is tried again until it can. A marker written twice does no h
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tidelog.cluster.topic_names import CONSUMER_OFFSETS_TOPIC
@@ -77,17 +78,41 @@ def _when_committed(
         done(ErrorCode.NONE)
         return
 
-    def on_progress(moved: Partition) -> None:
-        if moved.high_watermark >= next_offset:
+    partition.on_progress.append(_CommitWaiter(next_offset, done).note_progress)
+
+
+class _CommitWaiter:
+    """Watches a partition until an offset is committed. No closure, which would hold itself."""
+
+    __slots__ = ("_done", "_next_offset")
+
+    def __init__(self, next_offset: int, done: Callable[[ErrorCode], None]) -> None:
+        self._next_offset = next_offset
+        self._done = done
+
+    def note_progress(self, partition: Partition) -> None:
+        if partition.high_watermark >= self._next_offset:
             code = ErrorCode.NONE
-        elif not moved.is_leader:
+        elif not partition.is_leader:
             code = ErrorCode.NOT_LEADER_OR_FOLLOWER
         else:
             return
-        partition.on_progress.remove(on_progress)
-        done(code)
+        partition.on_progress.remove(self.note_progress)
+        self._done(code)
 
-    partition.on_progress.append(on_progress)
+
+class _Writing:
+    """The markers of one transaction that are under way."""
+
+    __slots__ = ("coordinator_epoch", "done", "markers", "missing")
+
+    def __init__(
+        self, markers: WriteMarkers, coordinator_epoch: int, done: Callable[[], None]
+    ) -> None:
+        self.markers = markers
+        self.coordinator_epoch = coordinator_epoch
+        self.done = done
+        self.missing = set(markers.partitions)
 
 
 class TransactionMarkers:
@@ -105,40 +130,35 @@ class TransactionMarkers:
         self, markers: WriteMarkers, coordinator_epoch: int, done: Callable[[], None]
     ) -> None:
         """Writes all markers of a transaction; `done` when every partition has its own."""
-        missing = set(markers.partitions)
-        if not missing:
+        writing = _Writing(markers, coordinator_epoch, done)
+        if not writing.missing:
             done()
             return
-
-        def settle(partition: TopicPartition, code: ErrorCode) -> None:
-            if code not in _SETTLED:
-                self._retry(partition, code, write_one)
-                return
-            missing.discard(partition)
-            if not missing:
-                done()
-
-        def write_one(partition: TopicPartition) -> None:
-            write_marker(
-                self._node,
-                partition,
-                producer_id=markers.producer_id,
-                producer_epoch=markers.producer_epoch,
-                committed=markers.committed,
-                coordinator_epoch=coordinator_epoch,
-                transaction_version=markers.transaction_version,
-                done=lambda code: settle(partition, code),
-            )
-
         for partition in sorted(markers.partitions):
-            write_one(partition)
+            self._write_one(writing, partition)
 
-    def _retry(
-        self,
-        partition: TopicPartition,
-        code: ErrorCode,
-        write_one: Callable[[TopicPartition], None],
-    ) -> None:
+    def _write_one(self, writing: _Writing, partition: TopicPartition) -> None:
+        markers = writing.markers
+        write_marker(
+            self._node,
+            partition,
+            producer_id=markers.producer_id,
+            producer_epoch=markers.producer_epoch,
+            committed=markers.committed,
+            coordinator_epoch=writing.coordinator_epoch,
+            transaction_version=markers.transaction_version,
+            done=partial(self._settle, writing, partition),
+        )
+
+    def _settle(self, writing: _Writing, partition: TopicPartition, code: ErrorCode) -> None:
+        if code not in _SETTLED:
+            self._retry(writing, partition, code)
+            return
+        writing.missing.discard(partition)
+        if not writing.missing:
+            writing.done()
+
+    def _retry(self, writing: _Writing, partition: TopicPartition, code: ErrorCode) -> None:
         if self._is_closed:
             return
         if code is ErrorCode.TRANSACTION_COORDINATOR_FENCED:
@@ -147,7 +167,7 @@ class TransactionMarkers:
 
         def again() -> None:
             if not self._is_closed:
-                write_one(partition)
+                self._write_one(writing, partition)
 
         self._node.log.debug("marker_delayed", partition=partition, error=code.name)
         self._node.reactor.call_later(_RETRY_S, again)
