@@ -3,6 +3,7 @@
 from tidelog.spark.pipeline.model import RestartPolicy
 from tidelog.spark.pipeline.restarts import GiveUp, RestartAt, Restarts
 from tidelog.spark.pipeline.supervisor import (
+    Finish,
     Observed,
     Phase,
     QueryState,
@@ -86,7 +87,7 @@ def test_too_many_failures_drain_the_rest_and_fail_with_the_reason() -> None:
         supervisor.tick(now_ms, {"a": _failed(), "b": _BUSY})
         now_ms += 5_000
         assert supervisor.tick(now_ms, {"b": _BUSY}) == [Start("a")]
-    assert supervisor.tick(now_ms, {"a": _failed(), "b": _BUSY}) == []
+    assert supervisor.tick(now_ms, {"a": _failed(), "b": _BUSY}) == [Finish("b")]
     assert not supervisor.phase.is_over
     assert supervisor.tick(now_ms + 1, {"b": _IDLE}) == [Stop("b")]
     supervisor.tick(now_ms + 2, {"b": _DONE})
@@ -115,15 +116,25 @@ def test_a_running_batch_is_finished_before_its_query_stops() -> None:
     supervisor.tick(1, {"a": Observed(is_active=True, batches=3)})
     supervisor.request_stop(5)
     # Batch 4 ended between the last look and the request: what runs now is batch 5.
-    assert supervisor.tick(5, {"a": Observed(is_active=True, batches=4)}) == []
+    assert supervisor.tick(5, {"a": Observed(is_active=True, batches=4)}) == [Finish("a")]
     assert supervisor.tick(6, {"a": Observed(is_active=True, batches=4)}) == []
     assert supervisor.tick(7, {"a": Observed(is_active=True, batches=5)}) == [Stop("a")]
     assert supervisor.tick(8, {"a": Observed(is_active=True, batches=5)}) == []
 
 
+def test_a_query_that_ends_after_its_batch_need_not_be_stopped() -> None:
+    supervisor = _supervisor("a")
+    supervisor.request_stop(5)
+    assert supervisor.tick(5, {"a": _BUSY}) == [Finish("a")]
+    assert supervisor.tick(6, {"a": _BUSY}) == []
+    assert supervisor.tick(7, {"a": Observed(is_active=False, batches=1)}) == []
+    assert supervisor.phase is Phase.STOPPED
+
+
 def test_draining_has_an_end() -> None:
     supervisor = _supervisor("a")
     supervisor.request_stop(1_000)
+    assert supervisor.tick(1_000, {"a": _BUSY}) == [Finish("a")]
     assert supervisor.tick(10_999, {"a": _BUSY}) == []
     assert supervisor.tick(11_000, {"a": _BUSY}) == [Stop("a")]
 
@@ -131,7 +142,7 @@ def test_draining_has_an_end() -> None:
 def test_a_second_request_stops_at_once() -> None:
     supervisor = _supervisor("a")
     supervisor.request_stop(5)
-    assert supervisor.tick(5, {"a": _BUSY}) == []
+    assert supervisor.tick(5, {"a": _BUSY}) == [Finish("a")]
     supervisor.request_stop(6)
     assert supervisor.tick(6, {"a": _BUSY}) == [Stop("a")]
 
@@ -140,7 +151,7 @@ def test_draining_starts_nothing() -> None:
     supervisor = _supervisor("a", "b")
     supervisor.tick(1, {"a": _failed(), "b": _BUSY})
     supervisor.request_stop(2)
-    assert supervisor.tick(5_000, {"b": _BUSY}) == []
+    assert supervisor.tick(5_000, {"b": _BUSY}) == [Finish("b")]
     assert supervisor.queries["a"].state is QueryState.STOPPED
 
 
@@ -155,7 +166,7 @@ def test_a_query_that_fails_while_it_is_stopped_counts_as_stopped() -> None:
 def test_a_query_that_fails_while_it_finishes_its_batch_is_not_started_again() -> None:
     supervisor = _supervisor("a")
     supervisor.request_stop(5)
-    assert supervisor.tick(5, {"a": _BUSY}) == []
+    assert supervisor.tick(5, {"a": _BUSY}) == [Finish("a")]
     assert supervisor.tick(6, {"a": _failed()}) == []
     assert supervisor.queries["a"].state is QueryState.STOPPED
     assert supervisor.queries["a"].last_error == "boom"

@@ -23,6 +23,7 @@ from tidelog.spark.pipeline.events import (
 from tidelog.spark.pipeline.failure import failure_reason, is_hopeless
 from tidelog.spark.pipeline.frames import ViewError, make_frame
 from tidelog.spark.pipeline.graph import Graph
+from tidelog.spark.pipeline.last_batch import LastBatch, begin_last_batch
 from tidelog.spark.pipeline.metrics import render
 from tidelog.spark.pipeline.model import PipelineSpec
 from tidelog.spark.pipeline.progress import Progress, Totals, read_progress
@@ -30,11 +31,13 @@ from tidelog.spark.pipeline.queries import start_query
 from tidelog.spark.pipeline.state_dir import StateDir
 from tidelog.spark.pipeline.status import PipelineStatus, QueryStatus
 from tidelog.spark.pipeline.supervisor import (
+    Finish,
     Observed,
     Phase,
     Query,
     QueryState,
     Start,
+    Stop,
     Supervisor,
 )
 
@@ -58,6 +61,7 @@ class _Sink:
     start_error: Exception | None = None
     batches: int = 0  # of the query as it runs now
     last_seen: tuple[int, str] | None = None  # batch and timestamp of the newest progress
+    last_batch: LastBatch | None = None
 
 
 class StopRequests:
@@ -143,10 +147,13 @@ class Runner:
             self._on_event(Draining())
         self._tell(before, observed, now_ms)
         for action in actions:
-            if isinstance(action, Start):
-                self._start(action.query)
-            else:
-                self._stop(action.query)
+            match action:
+                case Start():
+                    self._start(action.query)
+                case Finish():
+                    self._finish(action.query)
+                case Stop():
+                    self._stop(action.query)
         is_changed = before != {name: query.state for name, query in supervisor.queries.items()}
         if has_progress or is_changed or now_ms - self._published_ms >= _PUBLISH_INTERVAL_MS:
             self._publish()
@@ -178,6 +185,11 @@ class Runner:
             return
         self._on_event(QueryStarted(name))
 
+    def _finish(self, name: str) -> None:
+        sink = self._sinks[name]
+        if sink.query is not None:
+            sink.last_batch = begin_last_batch(sink.query)
+
     def _stop(self, name: str) -> None:
         query = self._sinks[name].query
         if query is not None:
@@ -201,7 +213,7 @@ class Runner:
         query = sink.query
         assert query is not None
         # In this order: what a query reports before it ends is seen with its end.
-        is_active = query.isActive
+        is_active = query.isActive if sink.last_batch is None else not sink.last_batch.is_over()
         for progress in self._new_progress(query, sink):
             sink.batches += 1
             sink.totals.add(progress, now_ms)

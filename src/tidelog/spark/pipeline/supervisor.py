@@ -9,10 +9,10 @@ do. Its states:
 
     pipeline   running --stop requested, or a query failed--> draining --all stopped--> ended
 
-While it drains, nothing is started. A query that is in a micro-batch may finish it: it is stopped
-when it is idle, when a batch was finished since draining began, or when the time for it is over. A
-second request stops everything at once. A batch that is stopped half-way is run again from the
-checkpoint at the next start.
+While it drains, nothing is started. A query that is in a micro-batch is asked to end after it. It
+is stopped when it is idle, when a batch was finished since draining began and it goes on all the
+same, or when the time for it is over. A second request stops everything at once. A batch that is
+stopped half-way is run again from the checkpoint at the next start.
 """
 
 from __future__ import annotations
@@ -67,7 +67,14 @@ class Stop:
     query: str
 
 
-Action = Start | Stop
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """Let the query end after its batch, if it can; else nothing."""
+
+    query: str
+
+
+Action = Start | Finish | Stop
 
 
 @dataclass(slots=True)
@@ -130,7 +137,7 @@ class Supervisor:
         if seen.is_active:
             return
         if seen.error is None or query.state is QueryState.STOPPING:
-            is_stopped = query.state is QueryState.STOPPING
+            is_stopped = self.phase is Phase.DRAINING
             query.state = QueryState.STOPPED if is_stopped else QueryState.FINISHED
             return
         self._failed(name, query, seen, now_ms)
@@ -167,6 +174,8 @@ class Supervisor:
         if query.batches_at_drain is None:
             # What was finished before this look is not the batch that runs now.
             query.batches_at_drain = seen.batches
+            if not seen.is_idle and now_ms < self._drain_until_ms:
+                return [Finish(name)]
         if seen.is_idle or seen.batches > query.batches_at_drain or now_ms >= self._drain_until_ms:
             query.state = QueryState.STOPPING
             return [Stop(name)]
