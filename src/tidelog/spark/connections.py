@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from tidelog.client.errors import ConnectError
 from tidelog.client.wire import Cluster
 from tidelog.protocol.topic_partition import TopicPartition
@@ -18,6 +20,9 @@ from tidelog.protocol.topic_partition import TopicPartition
 # Brokers close what is idle for ten minutes.
 _IDLE_S_MAX = 300.0
 _IDLE_COUNT_MAX = 8
+
+# What is kept for the answers of one cluster.
+_KEPT_BYTES_MAX = 64 * 1024 * 1024
 
 
 @dataclass(slots=True, frozen=True)
@@ -30,12 +35,32 @@ class PartitionLeader:
     leader_epoch: int
 
 
+class ReceiveBuffer:
+    """Memory that large answers are received into, one after the other.
+
+    New memory for each would cost a page fault every 4 KB, as much as a copy of it.
+    """
+
+    def __init__(self) -> None:
+        self._buffer = memoryview(b"")
+
+    def allocate(self, size: int) -> memoryview:
+        """Room for an answer, until the next is asked for; what is in it is anything."""
+        if size > _KEPT_BYTES_MAX:
+            return memoryview(bytearray(size))
+        if size > len(self._buffer):
+            # A little more, as the answers after it are a little larger or smaller.
+            self._buffer = memoryview(np.empty(size + size // 16, dtype=np.uint8).data)
+        return self._buffer[:size]
+
+
 @dataclass(slots=True)
 class PooledCluster:
-    """A cluster, and what was last heard of the leaders of its partitions."""
+    """A cluster, what was last heard of the leaders of its partitions, and room for its answers."""
 
     cluster: Cluster
     leaders: dict[TopicPartition, PartitionLeader] = field(default_factory=dict)
+    buffer: ReceiveBuffer = field(default_factory=ReceiveBuffer)
     idle_since_s: float = 0.0
 
 

@@ -33,7 +33,12 @@ from tidelog.protocol.apis.list_offsets import (
 from tidelog.protocol.errors import ApiError, ErrorCode
 from tidelog.protocol.topic_partition import TopicPartition
 from tidelog.protocol.uuids import ZERO_UUID
-from tidelog.spark.connections import PartitionLeader, PooledCluster, lent_cluster
+from tidelog.spark.connections import (
+    PartitionLeader,
+    PooledCluster,
+    ReceiveBuffer,
+    lent_cluster,
+)
 from tidelog.spark.decode import AbortedTransactions, FetchedBatches, RangeDecoder
 from tidelog.spark.errors import DataLossError, SparkError
 from tidelog.spark.offsets import OffsetRange
@@ -159,7 +164,7 @@ class _RangeFetch:
         connection = pooled.cluster.connect(leader.host, leader.port)
         self._send(connection, leader)
         while True:
-            fetched = self._receive(connection, leader)
+            fetched = self._receive(connection, leader, pooled.buffer)
             is_done = self._position >= self._wanted.end
             if not is_done:
                 self._send(connection, leader)
@@ -222,9 +227,11 @@ class _RangeFetch:
         rest = (self._wanted.end - self._position) * self._bytes_per_offset * _MARGIN
         return min(self._settings.max_bytes, max(_FETCH_BYTES_MIN, int(rest)))
 
-    def _receive(self, connection: WireConnection, leader: PartitionLeader) -> _Fetched | None:
-        """The next answer with records in it; moves the position."""
-        response = connection.receive(FetchResponse)
+    def _receive(
+        self, connection: WireConnection, leader: PartitionLeader, buffer: ReceiveBuffer
+    ) -> _Fetched | None:
+        """The next answer with records in it, which is there until the next one; moves on."""
+        response = connection.receive(FetchResponse, allocate=buffer.allocate)
         if response.error_code:
             self._refuse(ErrorCode(response.error_code))
         rows = [row for topic in response.responses for row in topic.partitions]

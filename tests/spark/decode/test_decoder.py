@@ -1,3 +1,4 @@
+import itertools
 import random
 import struct
 
@@ -18,6 +19,7 @@ from tidelog.protocol.record_batch import (
     write_crc,
 )
 from tidelog.protocol.records import Record, decode_records, encode_batch
+from tidelog.spark.decode import FetchedBatches, RangeDecoder
 from tidelog.spark.errors import SparkError
 from tidelog.spark.offsets import OffsetRange
 from tidelog.spark.schema import arrow_schema, spark_schema
@@ -202,17 +204,29 @@ def test_malformed_compression_is_refused(codec: Compression) -> None:
         decode([bytes(log)], ALL)
 
 
-def test_buffers_of_answers_are_let_go() -> None:
-    """Rows wait for more rows only while the answers that they lie in are small together."""
-    answers = []
-    for offset in range(0, 100, 10):
-        kept = encode_batch([Record(offset, 0, None, b"x")], base_offset=offset)
-        dropped = encode_batch(
-            [Record(offset + 1, 0, None, b"y" * 1000)],
-            base_offset=offset + 1,
-            producer_id=1,
-            is_transactional=True,
-        )
-        answers.append(bytes(kept + dropped))
-    decoded = decode(answers, ALL, bytes_max=3000, aborted=[(1, 0)])
-    assert [batch.num_rows for batch in decoded] == [3, 3, 3, 1]
+@given(log=logs(), data=st.data())
+def test_an_answer_is_not_needed_any_more_when_it_was_decoded(
+    log: bytes, data: st.DataObject
+) -> None:
+    """Its buffer is used again for the next one."""
+    ends = [0, *(at + header.size_bytes for at, header in iterate_headers(log))]
+    decoder = RangeDecoder(ALL, include_headers=True, rows_max=data.draw(st.integers(1, 100)))
+    rows = []
+    for begin, end in itertools.pairwise(ends):
+        buffer = bytearray(log[begin:end])
+        batches = list(decoder.add(FetchedBatches(memoryview(buffer)), None, 0))
+        buffer[:] = b"\xff" * len(buffer)
+        rows += rows_of(batches)
+    rows += rows_of(decoder.finish())
+    assert rows == expected_rows(log, ALL)
+
+
+def test_answers_that_fill_half_of_an_arrow_batch_are_not_held_back() -> None:
+    decoder = RangeDecoder(ALL, include_headers=False, rows_max=20)
+    gathered = []
+    for base, count in ((0, 9), (9, 1), (10, 12), (22, 3)):
+        records = [Record(base + each, 0, None, b"v") for each in range(count)]
+        answer = FetchedBatches(memoryview(encode_batch(records, base_offset=base)))
+        gathered.append([batch.num_rows for batch in decoder.add(answer, None, 0)])
+    assert gathered == [[], [10], [12], []]
+    assert [batch.num_rows for batch in decoder.finish()] == [3]

@@ -38,10 +38,10 @@ _BASE_OFFSET_MAX = 2**63 - 1 - 2**31
 
 
 class RangeDecoder:
-    """Gathers the wanted records of a partition into Arrow batches of even size.
+    """Gathers the wanted records of a partition into Arrow batches.
 
-    Small record batches are put together and large ones split, so that each Arrow batch but the
-    last has `rows_max` rows, or about `bytes_max` of data.
+    Small record batches are put together, also those of small answers, and large ones are split:
+    each Arrow batch but the last is at least half full of `rows_max` rows or `bytes_max` of data.
     """
 
     def __init__(
@@ -54,7 +54,6 @@ class RangeDecoder:
     ) -> None:
         self._wanted = wanted
         self._start = wanted.start
-        self._bytes_max = bytes_max
         self._rows = RowGatherer(
             wanted.topic,
             wanted.partition,
@@ -70,6 +69,7 @@ class RangeDecoder:
 
         `aborted` is None where the records of aborted transactions are wanted too. `start` is the
         offset that was asked for: the first batch, which comes whole, may have records before it.
+        Nothing of the answer is needed any more when all were given.
         """
         self._start = start
         table = self._make_table(batches)
@@ -85,8 +85,9 @@ class RangeDecoder:
                 yield from self._walk_compressed(batches, table, wanted[place : place + 1])
                 after = place + 1
             yield from self._walk(batches, batches.data, table, wanted[after:])
-        if self._rows.held_bytes > self._bytes_max:
+        if self._rows.is_half_full:
             yield from self.finish()
+        self._rows.settle()
 
     def finish(self) -> Iterator[pa.RecordBatch]:
         """The rows that are left, if any."""

@@ -19,20 +19,46 @@ from tidelog.spark.decode.arrow import (
 from tidelog.spark.errors import SparkError
 from tidelog.spark.schema import arrow_schema
 
+# Small answers are gathered: room that is too small becomes so much larger.
+_GROWTH = 4
+
 
 @dataclass(slots=True)
 class _Piece:
-    """Rows whose bytes lie in one buffer."""
+    """Rows whose bytes still lie in the buffer that they were found in."""
 
     data: Bytes
     first: int
     last: int
 
 
-class RowGatherer:
-    """Collects rows of one partition, which may lie in several buffers.
+class _Store:
+    """Bytes of one column, one value after the other."""
 
-    Bytes are copied once, when the rows are taken: then their number is known.
+    def __init__(self) -> None:
+        self.array = np.empty(0, dtype=np.uint8)
+        self.used = 0
+
+    def reserve(self, size: int, size_max: int) -> Bytes:
+        """Make room for `size` bytes, and for the growth that is likely up to `size_max`."""
+        if size > len(self.array):
+            grown = np.empty(max(size, min(size_max, _GROWTH * len(self.array))), dtype=np.uint8)
+            grown[: self.used] = self.array[: self.used]
+            self.array = grown
+        return byte_view(self.array, writable=True)
+
+    def take(self) -> ByteArray:
+        taken = self.array[: self.used]
+        self.array = np.empty(0, dtype=np.uint8)
+        self.used = 0
+        return taken
+
+
+class RowGatherer:
+    """Collects the rows of one partition until there are enough for an Arrow batch.
+
+    `walk` only notes where their bytes lie. They are copied when the rows are taken, when their
+    number is known, or by `settle`, after which the buffers can be used for something else.
     """
 
     def __init__(
@@ -48,14 +74,23 @@ class RowGatherer:
         self._state = np.zeros(walking.STATE_WIDTH, dtype=np.int64)
         self._state_cells = number_view(self._state)
         self._pieces: list[_Piece] = []
+        self._keys = _Store()
+        self._values = _Store()
+        self._header_keys = _Store()
+        self._header_values = _Store()
+        self._header_sizes: list[Int64Array] = []
         # The columns that are the same in each row, for as many rows as were needed so far.
         self._topics = repeated_text(topic, 0)
         self._partitions = numbers_array(np.empty(0, dtype=np.int32), pa.int32())
-        # Bytes of the buffers that the rows keep alive.
-        self.held_bytes = 0
 
     def __len__(self) -> int:
         return int(self._state[walking.ROW_COUNT])
+
+    @property
+    def is_half_full(self) -> bool:
+        """Whether the rows, or the bytes of keys and values, are half of what they may be."""
+        size_bytes = int(self._state[walking.KEY_BYTES] + self._state[walking.VALUE_BYTES])
+        return 2 * len(self) >= self._rows.shape[1] or 2 * size_bytes >= self._bytes_max
 
     @property
     def at_batch(self) -> int:
@@ -91,21 +126,29 @@ class RowGatherer:
                 self._pieces[-1].last = last
             else:
                 self._pieces.append(_Piece(data, first, last))
-                self.held_bytes += len(data)
         return status
+
+    def settle(self) -> None:
+        """Copy the bytes of all rows, so that the buffers that they lie in can go."""
+        if not self._pieces:
+            return
+        self._copy_fields()
+        if self._include_headers and self._state[walking.HEADER_TOTAL]:
+            self._copy_headers()
+        self._pieces.clear()
 
     def take(self) -> pa.RecordBatch:
         """The rows as an Arrow batch; gathering starts anew."""
+        self.settle()
         count = len(self)
         rows = self._rows[:, :count]
         if len(self._topics) < count:
             self._topics = repeated_text(self._topic, count)
             partitions = np.full(count, self._partition, dtype=np.int32)
             self._partitions = numbers_array(partitions, pa.int32())
-        keys, values = self._copy_fields()
         columns = [
-            bytes_array(rows[walking.KEY_SIZE], keys, pa.binary()),
-            bytes_array(rows[walking.VALUE_SIZE], values, pa.binary()),
+            bytes_array(rows[walking.KEY_SIZE], self._keys.take(), pa.binary()),
+            bytes_array(rows[walking.VALUE_SIZE], self._values.take(), pa.binary()),
             self._topics[:count],
             self._partitions[:count],
             numbers_array(rows[walking.OFFSET].copy(), pa.int64()),
@@ -113,57 +156,58 @@ class RowGatherer:
             numbers_array(rows[walking.TIMESTAMP_TYPE].astype(np.int32), pa.int32()),
         ]
         if self._include_headers:
-            names, header_values = self._copy_headers()
-            columns.append(headers_array(rows[walking.HEADER_COUNT], names, header_values))
+            columns.append(self._take_headers(rows[walking.HEADER_COUNT]))
         self._state[walking.ROW_COUNT :] = 0
-        self._pieces.clear()
-        self.held_bytes = 0
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
-    def _copy_fields(self) -> tuple[ByteArray, ByteArray]:
-        keys = np.empty(int(self._state[walking.KEY_BYTES]), dtype=np.uint8)
-        values = np.empty(int(self._state[walking.VALUE_BYTES]), dtype=np.uint8)
-        key_bytes, value_bytes = byte_view(keys, writable=True), byte_view(values, writable=True)
-        key_at = value_at = 0
+    def _copy_fields(self) -> None:
+        keys, values = self._keys, self._values
+        key_bytes = keys.reserve(int(self._state[walking.KEY_BYTES]), self._bytes_max)
+        value_bytes = values.reserve(int(self._state[walking.VALUE_BYTES]), self._bytes_max)
         for piece in self._pieces:
-            key_at, value_at = walking.copy_fields(
+            keys.used, values.used = walking.copy_fields(
                 piece.data,
                 self._row_cells,
                 piece.first,
                 piece.last,
                 key_bytes,
-                key_at,
+                keys.used,
                 value_bytes,
-                value_at,
+                values.used,
             )
-        return keys, values
 
-    def _copy_headers(self) -> tuple[pa.Array, pa.Array]:
-        state = self._state
-        keys = np.empty(int(state[walking.HEADER_KEY_BYTES]), dtype=np.uint8)
-        values = np.empty(int(state[walking.HEADER_VALUE_BYTES]), dtype=np.uint8)
-        key_bytes, value_bytes = byte_view(keys, writable=True), byte_view(values, writable=True)
-        sizes = np.empty((2, int(state[walking.HEADER_TOTAL])), dtype=np.int64)
-        size_cells = number_view(sizes)
-        header = key_at = value_at = 0
+    def _copy_headers(self) -> None:
+        state, keys, values = self._state, self._header_keys, self._header_values
+        key_bytes = keys.reserve(int(state[walking.HEADER_KEY_BYTES]), self._bytes_max)
+        value_bytes = values.reserve(int(state[walking.HEADER_VALUE_BYTES]), self._bytes_max)
+        known = sum(sizes.shape[1] for sizes in self._header_sizes)
+        sizes = np.empty((2, int(state[walking.HEADER_TOTAL]) - known), dtype=np.int64)
+        header = 0
         for piece in self._pieces:
-            header, key_at, value_at = walking.copy_headers(
+            header, keys.used, values.used = walking.copy_headers(
                 piece.data,
                 self._row_cells,
                 piece.first,
                 piece.last,
-                size_cells,
+                number_view(sizes),
                 header,
                 key_bytes,
-                key_at,
+                keys.used,
                 value_bytes,
-                value_at,
+                values.used,
             )
-        names = bytes_array(sizes[0], keys, pa.string())
+        self._header_sizes.append(sizes)
+
+    def _take_headers(self, counts: Int64Array) -> pa.Array:
+        sizes = np.concatenate([np.empty((2, 0), dtype=np.int64), *self._header_sizes], axis=1)
+        self._header_sizes.clear()
+        text = self._header_keys.take()
+        names = bytes_array(sizes[0], text, pa.string())
         # Strings must be UTF-8; those of only ASCII, nearly all, need no closer look.
-        if np.any(keys & 0x80):
+        if np.any(text & 0x80):
             self._check_names(names)
-        return names, bytes_array(sizes[1], values, pa.binary())
+        values = bytes_array(sizes[1], self._header_values.take(), pa.binary())
+        return headers_array(counts, names, values)
 
     def _check_names(self, names: pa.Array) -> None:
         try:
