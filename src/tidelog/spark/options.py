@@ -169,8 +169,8 @@ def parse_source_options(options: Mapping[str, str]) -> SourceOptions:
     Names are taken in any case, as Spark does.
     """
     values = _Values(options)
-    values.check_names()
     check_client_settings(values.given)
+    values.check_names()
     bootstrap = values.text("kafka.bootstrap.servers")
     if bootstrap is None:
         raise OptionError("option kafka.bootstrap.servers is needed, such as localhost:9092")

@@ -99,8 +99,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begin, stop = offsets_from_json(start), offsets_from_json(end)
         if begin == stop:
             return []
-        if begin == self._initial:
-            # The first micro-batch is run again after a crash: its start was not recorded.
+        if begin == self._initial and not self._is_start_recorded:
+            # The first micro-batch is run again after a crash, from a start that is looked up anew.
             begin = {name: min(begin[name], stop[name]) for name in begin.keys() & stop.keys()}
         plan = plan_stream(begin, stop, self._calls.earliest(unsettled(begin, stop)))
         report_losses(plan.losses, fails=self._options.fail_on_data_loss)
