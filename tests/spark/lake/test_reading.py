@@ -219,7 +219,8 @@ class _Stale:
         self._planned = [planned]
         self.format, self.root, self.layout = table.format, table.root, table.layout
         self.target, self.place, self.commit = table.target, table.place, table.commit
-        self.vacuum = table.vacuum
+        self.identity = table.identity
+        self.vacuum, self.finish_moves = table.vacuum, table.finish_moves
 
     def snapshot(self) -> Any:
         return self._planned.pop() if self._planned else self._table.snapshot()

@@ -35,6 +35,7 @@ class DeltaLakeTable:
         self.root = root
         table = self._open()
         metadata = table.metadata()
+        self.identity = str(metadata.id)
         self.layout = Layout(
             pa.schema(table.schema().to_arrow()),
             tuple(metadata.partition_columns),
@@ -109,6 +110,9 @@ class DeltaLakeTable:
 
     def place(self, file: DataFile) -> Path:
         return self.root / file.path
+
+    def finish_moves(self) -> None:
+        """Files of a Delta table are written where they stay."""
 
     def vacuum(self, grace_s: float) -> int:
         removed = self._open().vacuum(

@@ -52,6 +52,7 @@ class _Commit(msgspec.Struct, omit_defaults=True):
 
 class _State(msgspec.Struct):
     version: int
+    identity: str
     files: dict[str, DataFile]
     transactions: dict[str, int]
     arrow_schema: str
@@ -70,6 +71,7 @@ class ParquetTable:
         self._staging = root / OWN_FOLDER / "staging"
         self._removed = root / OWN_FOLDER / "removed"
         self._state = self._load()
+        self.identity = self._state.identity
         schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(self._state.arrow_schema)))
         self.layout = Layout(schema, self._state.partition_columns, self._state.is_archive)
 
@@ -80,6 +82,7 @@ class ParquetTable:
         log.mkdir(parents=True, exist_ok=True)
         state = _State(
             version=0,
+            identity=str(uuid.uuid4()),
             files={},
             transactions={},
             arrow_schema=base64.b64encode(layout.schema.serialize().to_pybytes()).decode(),
@@ -95,11 +98,10 @@ class ParquetTable:
         return Snapshot(state.version, tuple(state.files.values()), dict(state.transactions).get)
 
     def commit(self, base: Snapshot, change: Change) -> None:
-        self._catch_up()
-        if self._state.version != base.version:
-            raise CommitConflict(f"{self.root}: another writer was first")
         # Only the newest version may have files that are not moved yet.
         self.finish_moves()
+        if self._state.version != base.version:
+            raise CommitConflict(f"{self.root}: another writer was first")
         made = _Commit(
             operation=change.operation,
             time_ms=int(time.time() * 1000),
@@ -127,14 +129,15 @@ class ParquetTable:
         raise LakeError(f"{places[0]} is in the log of the lake, and missing")
 
     def vacuum(self, grace_s: float) -> int:
-        self._catch_up()
         self.finish_moves()
         oldest_s = time.time() - grace_s
         count = 0
         unneeded = [*self._staging.glob("*"), *self._removed.glob("*"), *self._log.glob(".*")]
+        # One that was committed since is needed, however old it is.
+        needed = {file.name for file in self.snapshot().files}
         for path in unneeded:
             try:
-                if path.stat().st_mtime <= oldest_s:
+                if path.name not in needed and path.stat().st_mtime <= oldest_s:
                     path.unlink()
                     count += 1
             except FileNotFoundError:
@@ -143,6 +146,7 @@ class ParquetTable:
 
     def finish_moves(self) -> None:
         """Move the files of the newest commit, if whoever made it died before."""
+        self._catch_up()
         path = self._log / _commit_name(self._state.version)
         if path.exists():
             self._move(_decode(path, _Commit))

@@ -56,6 +56,8 @@ class Table(Protocol):
     format: Format
     root: Path
     layout: Layout
+    identity: str
+    """What tells this table from any other, wherever it is moved to."""
 
     def snapshot(self) -> Snapshot:
         """The newest version."""
@@ -68,6 +70,9 @@ class Table(Protocol):
 
     def place(self, file: DataFile) -> Path:
         """Where a committed file is now."""
+
+    def finish_moves(self) -> None:
+        """Bring all committed files to their final places."""
 
     def vacuum(self, grace_s: float) -> int:
         """Delete files that no version needs and that are older than the grace time; how many."""
