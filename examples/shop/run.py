@@ -39,7 +39,7 @@ from examples.shop.tables import (
 )
 from tidelog.errors import TidelogError
 from tidelog.spark import session
-from tidelog.spark.lake.archive import archive
+from tidelog.spark.lake import archive
 from tidelog.spark.lake.data_frame import read as read_table
 from tidelog.spark.pipeline import Pipeline
 from tidelog.testing import Broker

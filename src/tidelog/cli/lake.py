@@ -80,7 +80,7 @@ def archive(
     Each record is in the lake once, whatever crashes or runs again.
     """
     with _needs_packages():
-        from tidelog.spark.lake.archive import archive as run
+        from tidelog.spark.lake.archiving import archive as run
         from tidelog.spark.lake.sizes import parse_size, size_text
     source_options = parse_pairs(options, option="--option")
     target_file_bytes = parse_size(target_file_size, option="--target-file-size")
@@ -156,7 +156,7 @@ def replay(
     """
     with _needs_packages():
         from tidelog.spark.lake.bounds import parse_bound
-        from tidelog.spark.lake.replay import replay as run
+        from tidelog.spark.lake.replaying import replay as run
     sink_options = parse_pairs(options, option="--option")
     bounds = [
         None if text is None else parse_bound(text, option=option)

@@ -14,7 +14,7 @@ from tests.spark.lake import topics
 from tests.spark.lake.archived import make
 from tests.spark.lake.topics import Record
 from tidelog.spark.errors import OptionError
-from tidelog.spark.lake.archive import archive, bind_checkpoint
+from tidelog.spark.lake.archiving import archive, bind_checkpoint
 from tidelog.spark.lake.data_frame import read
 from tidelog.spark.lake.opening import open_table
 from tidelog.spark.lake.query_run import failure_text

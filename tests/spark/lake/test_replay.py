@@ -13,11 +13,11 @@ from tests.spark.lake.archived import DAY_US, START_US, archive, make
 from tests.spark.lake.test_archive import forget_last_commit
 from tests.spark.lake.topics import Record
 from tidelog.spark.errors import OptionError
-from tidelog.spark.lake.archive import archive as archive_topic
+from tidelog.spark.lake.archiving import archive as archive_topic
 from tidelog.spark.lake.bounds import bound_text, microseconds, parse_bound
 from tidelog.spark.lake.errors import LakeError
 from tidelog.spark.lake.reading import LakeTable, TimeRange
-from tidelog.spark.lake.replay import replay
+from tidelog.spark.lake.replaying import replay
 from tidelog.spark.lake.replay_plan import (
     ReplayRequest,
     decode_plan,
