@@ -231,10 +231,11 @@ def test_a_decision_of_many_tasks_is_read_as_it_was_written(query: Query) -> Non
 
 
 def test_a_group_of_somebody_else_is_not_taken_for_the_sinks(query: Query) -> None:
+    query.run(0, {0: ["a"]})
     with query.brokers() as brokers:
-        # A prefix that makes the query's group the same as one task's.
-        query.run(0, {0: ["a"]})
+        Transactions(brokers).describe_settled([query.transactional_id(0)])
         markers = Markers(brokers)
+        # With another prefix this group could be that of a query.
         with pytest.raises(SparkError, match="transactionalIdPrefix"):
             markers.decision(query.transactional_id(0))
 

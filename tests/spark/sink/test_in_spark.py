@@ -1,0 +1,165 @@
+"""The sink in real Spark jobs and queries."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from confluent_kafka import Producer
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from tests.spark.sink.topics import (
+    WAIT_S,
+    Seen,
+    assert_committed,
+    committed_records,
+    create,
+)
+from tidelog.client.partitioners.key_hash import key_partition
+from tidelog.testing import Broker
+
+
+def produce(bootstrap: str, topic: str, values: list[str]) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 20})
+    for number, value in enumerate(values):
+        producer.produce(topic, value, value, partition=number % 3)
+        producer.poll(0)
+    assert producer.flush(WAIT_S) == 0
+
+
+def copy(spark: SparkSession, bootstrap: str, topic: str, checkpoint: Path) -> StreamingQuery:
+    """Everything that is in a topic, into another one."""
+    rows = (
+        spark.readStream.format("tidelog")
+        .option("kafka.bootstrap.servers", bootstrap)
+        .option("subscribe", topic)
+        .option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", 20_000)
+        .load()
+        .select("key", "value")
+    )
+    return (
+        rows.writeStream.format("tidelog")
+        .option("kafka.bootstrap.servers", bootstrap)
+        .option("topic", f"{topic}-copy")
+        .option("checkpointLocation", str(checkpoint))
+        .trigger(availableNow=True)
+        .start()
+    )
+
+
+@pytest.mark.timeout(300)
+def test_a_job_writes_every_column(spark: SparkSession, broker: Broker, topic: str) -> None:
+    bootstrap = broker.bootstrap_servers
+    names = [f"{topic}-a", f"{topic}-b"]
+    for name in names:
+        create(bootstrap, name)
+    rows = spark.createDataFrame(
+        [
+            ("k1", b"v1", names[0], None, [("h1", b"1"), ("h2", None)]),
+            (None, b"v2", names[0], 1, None),
+            ("k3", None, names[1], None, []),
+        ],
+        "key string, value binary, topic string, partition int,"
+        " headers array<struct<key:string,value:binary>>",
+    )
+    rows.write.format("tidelog").option("kafka.bootstrap.servers", bootstrap).mode("append").save()
+    assert_committed(bootstrap, names[0], ["v1", "v2"])
+    assert_committed(bootstrap, names[1], [""])
+    assert set(committed_records(bootstrap, names[0])) == {
+        Seen(key_partition(b"k1", 3), b"k1", b"v1", (("h1", b"1"), ("h2", None))),
+        Seen(1, None, b"v2"),
+    }
+    assert committed_records(bootstrap, names[1]) == [Seen(key_partition(b"k3", 3), b"k3", None)]
+
+
+@pytest.mark.timeout(300)
+def test_a_job_says_which_option_is_wrong(spark: SparkSession, broker: Broker) -> None:
+    job = spark.range(1).write.format("tidelog").mode("append")
+    with pytest.raises(PySparkException, match="the column value is missing"):
+        job.options(**{"kafka.bootstrap.servers": broker.bootstrap_servers, "topic": "t"}).save()
+
+
+@pytest.mark.timeout(300)
+def test_a_micro_batch_that_spark_runs_again_lands_once(
+    spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    bootstrap = broker.bootstrap_servers
+    for name in (topic, f"{topic}-copy"):
+        create(bootstrap, name)
+    values = [f"v{number}" for number in range(30_000)]
+    produce(bootstrap, topic, values)
+    copy(spark, bootstrap, topic, tmp_path).awaitTermination(WAIT_S)
+    assert_committed(bootstrap, f"{topic}-copy", values)
+    commits = sorted(
+        (each for each in (tmp_path / "commits").iterdir() if each.name.isdigit()),
+        key=lambda each: int(each.name),
+    )
+    assert len(commits) == 2
+    # As if the driver had died after the sink's commit and before its own note of it.
+    commits[-1].unlink()
+    more = [f"w{number}" for number in range(100)]
+    produce(bootstrap, topic, more)
+    again = copy(spark, bootstrap, topic, tmp_path)
+    again.awaitTermination(WAIT_S)
+    assert again.recentProgress[0]["batchId"] == int(commits[-1].name)
+    assert_committed(bootstrap, f"{topic}-copy", values + more)
+
+
+@pytest.mark.timeout(300)
+def test_workers_that_are_killed_write_nothing_twice(
+    spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    bootstrap = broker.bootstrap_servers
+    for name in (topic, f"{topic}-copy"):
+        create(bootstrap, name)
+    values = [f"v{number}" for number in range(60_000)]
+    produce(bootstrap, topic, values)
+    query = copy(spark, bootstrap, topic, tmp_path)
+    killed = 0
+    try:
+        # A task may fail three times, so this is as often as the query lives through in any case.
+        for _ in range(3):
+            killed += kill_workers_at_work(query)
+        query.awaitTermination(WAIT_S)
+    finally:
+        query.stop()
+    assert killed
+    assert_committed(bootstrap, f"{topic}-copy", values)
+
+
+def kill_workers_at_work(query: StreamingQuery) -> int:
+    """kill -9, once they have begun, of the processes in which this session's tasks run Python."""
+    deadline_s = time.monotonic() + WAIT_S
+    while query.isActive and time.monotonic() < deadline_s:
+        workers = [each for each in psutil.Process().children(recursive=True) if is_worker(each)]
+        at_work = [each for each in workers if has_worked(each)]
+        if at_work:
+            for each in workers:
+                each.kill()
+            return len(workers)
+        time.sleep(0.01)
+    return 0
+
+
+def is_worker(process: psutil.Process) -> bool:
+    """A worker is forked from its daemon, and has the same command line."""
+    try:
+        parent = process.parent()
+        return parent is not None and all(
+            each.cmdline()[-1:] == ["pyspark.worker"] for each in (process, parent)
+        )
+    except psutil.NoSuchProcess:
+        return False
+
+
+def has_worked(process: psutil.Process) -> bool:
+    """Whether it has connected to the broker, beside its connections to Spark."""
+    try:
+        return any(each.status == psutil.CONN_ESTABLISHED for each in process.net_connections())
+    except psutil.NoSuchProcess:
+        return False
