@@ -701,6 +701,28 @@ def test_a_roll_on_a_full_disk_fails_the_append_and_heals(tmp_path: Path) -> Non
     assert offsets(reopen(tmp_path, clean=True)) == [0, 1, 2, 3]
 
 
+@pytest.mark.parametrize("offset", [1, 5])  # both inside a batch
+def test_a_truncation_that_a_full_disk_stops_can_be_repeated(tmp_path: Path, offset: int) -> None:
+    files = FailingFiles()
+    log = make_log(tmp_path, files=files)
+    for number in range(4):
+        append(log, count=2, producer_id=9, epoch=0, sequence=2 * number, leader_epoch=number)
+    files.room_bytes = 0
+    with pytest.raises(OSError, match="No space"):
+        log.truncate_to(offset)
+    files.room_bytes = None
+    log.truncate_to(offset)
+    end = offset - 1
+    assert (log.log_end_offset, offsets(log)) == (end, list(range(end)))
+    # The producer sends again what was cut off.
+    assert append(log, count=2, producer_id=9, epoch=0, sequence=end, leader_epoch=7) == end
+    log.release()
+    again = reopen(tmp_path)
+    assert offsets(again) == list(range(end + 2))
+    assert again.leader_epochs.entries == log.leader_epochs.entries
+    assert again.leader_epochs.entries[-1] == (7, end)
+
+
 def test_a_log_that_is_offline_refuses_everything(tmp_path: Path) -> None:
     log = make_log(tmp_path)
     append(log)

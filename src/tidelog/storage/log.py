@@ -567,8 +567,9 @@ class Log:
     def truncate_to(self, offset: int) -> None:
         """Drops everything from `offset` on (a batch that holds it goes as a whole).
 
-        The log end is `offset` afterwards, or the start of that batch. Raises OSError, and ApiError
-        when the sink cannot note the truncation; nothing has changed then.
+        The log end is `offset` afterwards, or the start of that batch. Raises ApiError when the
+        sink cannot note the truncation; nothing has changed then. Raises OSError; it may be tried
+        again after that.
         """
         self._require_online()
         if offset >= self.log_end_offset:
@@ -588,9 +589,10 @@ class Log:
         self.log_end_offset = end_offset
         self.durable_offset = min(self.durable_offset, end_offset)
         self.recovery_point = min(self.recovery_point, end_offset)
-        self.leader_epochs.truncate_to(end_offset)
         self._snapshots.load(self.producers, self.log_start_offset, end_offset)
         replay(self.producers, self.segments, end_offset, index_aborted_from=end_offset)
+        # Last, because a full disk refuses to write the file: the rest has to agree by then.
+        self.leader_epochs.truncate_to(end_offset)
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Empties the log; the next record gets `offset`. Raises like `truncate_to`."""
@@ -600,13 +602,13 @@ class Log:
         self._truncations += 1
         self._segments.start_over(offset)
         self._active = self._segments.active
-        self._snapshots.remove(self._snapshots.offsets)
-        self.producers.clear(offset)
-        self.leader_epochs.clear()
         self.log_start_offset = offset
         self.log_end_offset = offset
         self.durable_offset = offset
         self.recovery_point = offset
+        self.producers.clear(offset)
+        self._snapshots.remove(self._snapshots.offsets)
+        self.leader_epochs.clear()  # last, as above
 
     def advance_log_start(self, offset: int) -> None:
         """Hides the records below `offset`; retention removes their segments later.
