@@ -7,6 +7,7 @@ from textwrap import dedent
 import pytest
 
 from tidelog.spark.pipeline.file import PipelineFile, read_pipeline_file
+from tidelog.spark.pipeline.graph import Graph
 from tidelog.spark.pipeline.model import (
     ConsoleSink,
     DedupeStep,
@@ -587,12 +588,17 @@ topic = "orders"
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        ("dead_letter = 'd'", "7: 'dead_letter' needs a format with a schema"),
-        ("format = 'json'\ncorrupt = 'dead-letter'", "8: corrupt = 'dead-letter' needs"),
+        ("dead_letter = 'd'", "7: 'dead_letter' needs format = 'string' or 'json' or"),
+        ("format = 'string'\ncorrupt = 'dead-letter'", "8: corrupt = 'dead-letter' needs"),
         (
-            "format = 'json'\ncorrupt = 'column'\ndead_letter = 'd'",
+            "format = 'string'\ncorrupt = 'column'\ndead_letter = 'd'",
             "9: 'dead_letter' has no effect",
         ),
+        ("format = 'json'", "5: [sources.orders] needs 'schema' for format = 'json'"),
+        ("format = 'avro'\nmessage = 'M'", "5: [sources.orders] needs 'schema'"),
+        ("format = 'protobuf'", "5: [sources.orders] needs 'message' (protobuf"),
+        ("format = 'json'\nschema = 'a INT'\nframing = 'none'", "9: 'framing' needs format ="),
+        ("schema = 'a INT'", "7: 'schema' needs format = 'json' or 'avro'"),
         ("pattern = 'x'", "5: [sources.orders] needs one of topic, pattern, assign, not topic and"),
         ("watermark = { column = 'at' }", "7: [sources.orders.watermark] needs 'delay'"),
     ],
@@ -620,3 +626,78 @@ def test_functions_are_looked_for(
     (said,) = _said(check(_HEAD + step + _TAIL))
     assert said.startswith("8: ")
     assert message in said
+
+
+def _topic_options(check: Check, lines: str) -> dict[str, str]:
+    sink = "\n[sinks.out]\nkind = 'console'\nfrom = 'orders'\n"
+    source = _spec(check(_HEAD.rstrip() + f"\n{lines}" + sink)).sources["orders"]
+    assert isinstance(source, TopicSource)
+    return {
+        name: value
+        for name, value in source.options.items()
+        if name not in ("subscribe", "kafka.bootstrap.servers")
+    }
+
+
+def test_formats_are_options_of_the_source(check: Check, tmp_path: Path) -> None:
+    assert _topic_options(check, "format = 'string'") == {
+        "valueFormat": "string",
+        "corruptRows": "fail",
+    }
+    assert _topic_options(
+        check, "format = 'json'\nschema = 'a INT'\ncorrupt = 'column'\nprefix = 'v_'"
+    ) == {
+        "valueFormat": "json",
+        "valueSchema": "a INT",
+        "corruptRows": "column",
+        "valuePrefix": "v_",
+    }
+    (tmp_path / "a.avsc").write_text(
+        '{"type": "record", "name": "A", "fields": [{"name": "x", "type": "int"}]}'
+    )
+    assert _topic_options(
+        check, "format = 'avro'\nschema_file = 'a.avsc'\nframing = 'single-object'"
+    ) == {
+        "valueFormat": "avro",
+        "valueSchema": str(tmp_path / "a.avsc"),
+        "avroFraming": "singleObject",
+        "corruptRows": "fail",
+    }
+
+
+@pytest.mark.parametrize(
+    ("lines", "line", "message"),
+    [
+        ("starting_offsets = 'soon'", 7, "startingOffsets"),
+        ("ending_offsets = 'latest'", 7, "endingOffsets"),
+        ("\noptions.maxOffsetPerTrigger = 3", 8, "maxOffsetsPerTrigger"),
+        ("options.kafka.security.protocol = 'SSL'", 7, "security.protocol"),
+        ("format = 'json'\nschema = 'a INTEGR'", 8, "INTEGR"),
+        ("batch = true\ngroup_id = 'g'", 8, "groupId"),
+    ],
+)
+def test_options_of_topics_are_checked_by_the_source(
+    check: Check, lines: str, line: int, message: str
+) -> None:
+    tail = "[sinks.out]\nkind = 'console'\nfrom = 'o'\n[sources.o]\ntopic = 'o'\n"
+    (said,) = _said(check(_HEAD.rstrip() + f"\n{lines}\n" + tail))
+    assert said.startswith(f"{line}: ")
+    assert message in said
+
+
+def test_options_of_topics_are_checked_by_the_sink(check: Check) -> None:
+    sink = "[sinks.out]\nfrom = 'orders'\ntopic = 't'\noptions.deliveryGuarantee = 'maybe'\n"
+    (said,) = _said(check(_HEAD + sink))
+    assert said.startswith("10: deliveryGuarantee is 'maybe'")
+
+
+def test_the_first_sink_that_reads_a_source_owns_it(check: Check) -> None:
+    spec = _spec(check(_WHOLE))
+    graph = Graph(spec)
+    owned = {name: graph.owned(sink) for name, sink in spec.sinks.items()}
+    assert owned == {
+        "topic": {"orders", "history", "customers"},
+        "lake": set(),
+        "files": set(),
+        "screen": set(),
+    }

@@ -238,7 +238,7 @@ class _Checks:
                     )
         for name, each in self._spec.sources.items():
             if isinstance(each, TopicSource):
-                dead_letter = each.options.get("deadLetterTopic")
+                dead_letter = each.dead_letter_topic
                 if dead_letter in each.topics:
                     self._error(
                         ("sources", name, "dead_letter"),

@@ -10,6 +10,7 @@ from pathlib import Path
 from tidelog.spark.pipeline.checks import check
 from tidelog.spark.pipeline.document import Document, read_document
 from tidelog.spark.pipeline.model import PipelineSpec
+from tidelog.spark.pipeline.option_checks import check_options
 from tidelog.spark.pipeline.parsing import parse
 from tidelog.spark.pipeline.problems import Problem, Problems, Severity
 
@@ -40,5 +41,7 @@ def read_pipeline_file(
         return PipelineFile(path, None, tuple(problems), None)
     parsed = parse(document)
     check(document, parsed)
+    if not problems.has_errors:
+        check_options(document, parsed.spec)
     spec = None if problems.has_errors else parsed.spec
     return PipelineFile(path, spec, tuple(problems), document)

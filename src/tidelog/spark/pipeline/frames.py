@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tidelog.spark.errors import SparkError
@@ -23,6 +24,7 @@ from tidelog.spark.pipeline.model import (
     Watermark,
     WatermarkStep,
 )
+from tidelog.spark.pipeline.value_format import CORRUPT_COLUMN
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -37,8 +39,10 @@ class ViewError(SparkError):
         self.cause = cause
 
 
-def make_frame(graph: Graph, spark: SparkSession, view: str) -> DataFrame:
+def make_frame(graph: Graph, spark: SparkSession, view: str, *, owned: frozenset[str]) -> DataFrame:
     """The DataFrame of a view, made anew together with all that it reads.
+
+    `owned` are the sources whose dead letters and group offsets this query writes.
 
     The views are (re)placed in the session as temporary ones; Spark has resolved them when this
     returns.
@@ -46,7 +50,11 @@ def make_frame(graph: Graph, spark: SparkSession, view: str) -> DataFrame:
     frames: dict[str, DataFrame] = {}
     for name in graph.order(view):
         try:
-            frames[name] = _frame(graph.views[name], spark, graph, frames)
+            node = graph.views[name]
+            if isinstance(node, TopicSource) and name not in owned:
+                frames[name] = _with_watermark(_reading_along(node, spark), node.watermark)
+            else:
+                frames[name] = _frame(node, spark, graph, frames)
             frames[name].createOrReplaceTempView(name)
         except Exception as error:
             raise ViewError(name, error) from error
@@ -93,6 +101,19 @@ def _loaded(
             if source.schema is not None:
                 reader = reader.schema(source.schema)
             return reader.format(source.kind).options(**source.options).load(source.path)
+
+
+def _reading_along(source: TopicSource, spark: SparkSession) -> DataFrame:
+    """The same rows as the owner's, without its dead letters and group offsets."""
+    options = {
+        name: value
+        for name, value in source.options.items()
+        if name.lower() not in ("deadlettertopic", "groupid")
+    }
+    if source.dead_letter_topic is None:
+        return _loaded(replace(source, options=options), spark)
+    loaded = _loaded(replace(source, options={**options, "corruptRows": "column"}), spark)
+    return loaded.where(f"{CORRUPT_COLUMN} IS NULL").drop(CORRUPT_COLUMN)
 
 
 def _with_watermark(frame: DataFrame, watermark: Watermark | None) -> DataFrame:

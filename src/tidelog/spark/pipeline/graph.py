@@ -63,6 +63,21 @@ class Graph:
                 waiting += reversed(self._reads[name])
         return tuple(seen)
 
+    def owned(self, sink: Sink) -> frozenset[str]:
+        """The sources that the sink's query is the first in the file to read.
+
+        Each query reads its sources by itself. What is done once for a record however many queries
+        read it, such as writing a dead letter, is done by the owner.
+        """
+        taken: set[str] = set()
+        for each in self.spec.sinks.values():
+            view = self.view_of(each)
+            read = set(self.upstream(view)) & set(self.spec.sources) if view is not None else set()
+            if each.name == sink.name:
+                return frozenset(read - taken)
+            taken |= read
+        return frozenset()
+
     def used(self) -> set[str]:
         """The views that reach a sink."""
         found: set[str] = set()

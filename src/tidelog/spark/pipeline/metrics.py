@@ -29,6 +29,12 @@ _QUERY_METRICS: tuple[tuple[str, str, str, Callable[[QueryStatus], float | None]
     ("state_rows", "gauge", "Rows in the state store.", lambda each: each.state_rows),
     ("state_bytes", "gauge", "Memory of the state store.", lambda each: each.state_bytes),
     (
+        "late_rows_total",
+        "counter",
+        "Rows dropped because they came after the watermark.",
+        lambda each: each.late_rows,
+    ),
+    (
         "watermark_timestamp_seconds",
         "gauge",
         "The event-time watermark.",

@@ -68,6 +68,10 @@ class TopicSource:
     watermark: Watermark | None = None
     kind: str = field(default="topic", init=False)
 
+    @property
+    def dead_letter_topic(self) -> str | None:
+        return self.options.get("deadLetterTopic")
+
 
 @dataclass(frozen=True, slots=True)
 class FileSource:

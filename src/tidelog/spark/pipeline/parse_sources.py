@@ -17,6 +17,7 @@ from tidelog.spark.pipeline.model import (
     Watermark,
 )
 from tidelog.spark.pipeline.parse_sql import parse_sql
+from tidelog.spark.pipeline.value_format import parse_value_format
 
 FILE_KINDS = ("parquet", "json", "csv", "orc", "text")
 
@@ -40,8 +41,6 @@ _TOPIC_OPTIONS = {
     "group_id_prefix": "groupIdPrefix",
 }
 _SUBSCRIPTIONS = ("topic", "pattern", "assign")
-_FORMATS = ("raw", "string", "json", "avro", "protobuf")
-_CORRUPT = {"fail": "fail", "column": "column", "dead-letter": "deadLetter"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,40 +123,10 @@ def _topic(section: Section, name: str, kind: str, brokers: BrokerSettings) -> T
             options[option] = value
     if "lake" in section:
         options["lake"] = section.path_text("lake")
-    options |= _value_format(section)
+    options |= parse_value_format(section)
     options |= section.options("options")
     is_streaming = not section.flag("batch", False)
     return TopicSource(name, options, topics, is_streaming, _watermark(section))
-
-
-def _value_format(section: Section) -> dict[str, str]:
-    options = {}
-    value_format = section.choice("format", _FORMATS, "raw")
-    if "format" in section:
-        options["valueFormat"] = value_format
-    schema = section.option("schema")
-    if "schema_file" in section:
-        if schema is not None:
-            section.error(f"{section.label} has both 'schema' and 'schema_file'", "schema_file")
-        schema = section.path_text("schema_file")
-    if schema is not None:
-        options["valueSchema"] = schema
-    dead_letter = section.text("dead_letter")
-    corrupt = section.choice("corrupt", tuple(_CORRUPT), "dead-letter" if dead_letter else "fail")
-    if dead_letter is not None:
-        options["deadLetterTopic"] = dead_letter
-        if corrupt != "dead-letter":
-            section.error(f"'dead_letter' has no effect with corrupt = '{corrupt}'", "dead_letter")
-    elif corrupt == "dead-letter":
-        section.error("corrupt = 'dead-letter' needs 'dead_letter', the topic", "corrupt")
-    if corrupt != "fail":
-        options["corruptRows"] = _CORRUPT[corrupt]
-    if value_format in ("raw", "string") and options.keys() - {"valueFormat"}:
-        wrong = next(
-            key for key in ("schema", "schema_file", "dead_letter", "corrupt") if key in section
-        )
-        section.error(f"'{wrong}' needs a format with a schema: json, avro or protobuf", wrong)
-    return options
 
 
 def _file(section: Section, name: str, kind: str, brokers: BrokerSettings) -> FileSource:

@@ -149,7 +149,7 @@ def _view_detail(view: Source | Step) -> str:
             parts = [what, f"at {view.options['kafka.bootstrap.servers']}"]
             if value_format := view.options.get("valueFormat"):
                 parts.append(f"as {value_format}")
-            if dead_letter := view.options.get("deadLetterTopic"):
+            if dead_letter := view.dead_letter_topic:
                 parts.append(f"dead letters to {dead_letter}")
             detail = ", ".join(parts)
         case FileSource() | DeltaSource():

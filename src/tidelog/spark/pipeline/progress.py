@@ -20,6 +20,7 @@ class Progress:
     batch_ms: int
     state_rows: int
     state_bytes: int
+    late_rows: int  # dropped because they came after the watermark
     lag: Mapping[str, int]  # records behind the end, by topic
     watermark: str | None
     timestamp: str  # when it began, ISO 8601
@@ -38,6 +39,7 @@ def read_progress(report: Mapping[str, Any]) -> Progress:
         batch_ms=int(report.get("batchDuration") or 0),
         state_rows=sum(int(state.get("numRowsTotal") or 0) for state in states),
         state_bytes=sum(int(state.get("memoryUsedBytes") or 0) for state in states),
+        late_rows=sum(int(state.get("numRowsDroppedByWatermark") or 0) for state in states),
         lag=lag,
         watermark=(report.get("eventTime") or {}).get("watermark"),
         timestamp=str(report.get("timestamp") or ""),
@@ -78,12 +80,14 @@ class Totals:
     """The batches of one query since the pipeline started, over all its restarts."""
 
     rows: int = 0
+    late_rows: int = 0
     batches: int = 0
     last: Progress | None = None
     _recent: deque[tuple[int, int]] = field(default_factory=deque)  # (when, rows)
 
     def add(self, progress: Progress, now_ms: int) -> None:
         self.rows += progress.rows
+        self.late_rows += progress.late_rows
         self.batches += 1
         self.last = progress
         self._recent.append((now_ms, progress.rows))

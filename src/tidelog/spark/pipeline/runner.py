@@ -178,7 +178,7 @@ class Runner:
         view = self._graph.view_of(spec)
         assert view is not None, "a file without errors names only views that exist"
         try:
-            frame = make_frame(self._graph, self._spark, view)
+            frame = make_frame(self._graph, self._spark, view, owned=self._graph.owned(spec))
             sink.query = start_query(self._spec, spec, frame, self._spark, self._show)
         except Exception as error:  # noqa: BLE001  Spark, py4j and a user's function raise anything
             sink.start_error = error
@@ -291,6 +291,7 @@ class Runner:
             lag=dict(last.lag),
             state_rows=last.state_rows,
             state_bytes=last.state_bytes,
+            late_rows=totals.late_rows,
             watermark=last.watermark,
             last_batch_at=last.timestamp,
         )

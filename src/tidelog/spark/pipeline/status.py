@@ -23,6 +23,7 @@ class QueryStatus:
     lag: dict[str, int] = field(default_factory=dict)
     state_rows: int = 0
     state_bytes: int = 0
+    late_rows: int = 0
     watermark: str | None = None
     restarts: int = 0
     last_error: str | None = None
