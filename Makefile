@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 DATA ?= ./tidelog-data
 ARGS ?=
 
-.PHONY: run test lint types layers unit chaos fuzz bench docs clean
+.PHONY: run test lint types layers unit chaos fuzz test-cluster bench bench-spark demo docs clean
 
 run: $(READY)
 	$(BIN)/tidelog up --data $(DATA) $(ARGS)
@@ -31,11 +31,15 @@ layers: $(READY)
 # A test over real processes and real time may meet a slow moment of the machine: it gets one more
 # try, and the summary names it. A test that fails twice fails the run.
 unit: $(READY)
-	$(BIN)/python -m pytest -m "not slow" --reruns 1 -rR $(ARGS)
+	$(BIN)/python -m pytest -m "not slow and not cluster" --reruns 1 -rR $(ARGS)
 
 # Hundreds of kills and power cuts, long storms, exactly-once under faults.
 chaos: $(READY)
 	$(BIN)/python -m pytest -m slow --timeout 7200 $(ARGS)
+
+# The Spark source, sink and lake on a standalone cluster: a master and two workers on loopback.
+test-cluster: $(READY)
+	$(BIN)/python -m pytest -m cluster tests/spark/cluster $(ARGS)
 
 # A million malformed frames against a running node.
 fuzz: $(READY)
@@ -45,6 +49,14 @@ fuzz: $(READY)
 bench: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'
 	$(BIN)/python -m benchmarks.compare --docs docs/benchmarks $(ARGS)
+
+# The Spark source and sink beside a bare Arrow source and Spark's own Kafka source.
+bench-spark: $(READY)
+	$(BIN)/python -m benchmarks.spark.run --docs docs/benchmarks $(ARGS)
+
+# A shop's events through a pipeline into a lake and back, in under three minutes.
+demo: $(READY)
+	$(BIN)/python -m examples.shop.run $(ARGS)
 
 docs: $(READY)
 	$(BIN)/python tools/generate_docs.py
