@@ -40,6 +40,12 @@ def is_hopeless(error: BaseException, reason: str, *, at_start: bool) -> bool:
     return name in hopeless or not names.isdisjoint(hopeless)
 
 
+def is_connection_lost(error: BaseException) -> bool:
+    """Whether Spark's Java process, or its Connect server, cannot be reached any more."""
+    names = {each.__name__ for each in type(error).__mro__}
+    return isinstance(error, OSError | EOFError) or "Py4JNetworkError" in names
+
+
 def _last_python_error(text: str) -> str | None:
     """The last line of the last Python traceback in a text."""
     _, separator, rest = text.rpartition("Traceback (most recent call last):")

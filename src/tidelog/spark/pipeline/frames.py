@@ -49,16 +49,29 @@ def make_frame(graph: Graph, spark: SparkSession, view: str, *, owned: frozenset
     """
     frames: dict[str, DataFrame] = {}
     for name in graph.order(view):
-        try:
-            node = graph.views[name]
-            if isinstance(node, TopicSource) and name not in owned:
-                frames[name] = _with_watermark(_reading_along(node, spark), node.watermark)
-            else:
-                frames[name] = _frame(node, spark, graph, frames)
-            frames[name].createOrReplaceTempView(name)
-        except Exception as error:
-            raise ViewError(name, error) from error
+        frames[name] = make_view(graph, spark, name, frames, is_owned=name in owned)
     return frames[view]
+
+
+def make_view(
+    graph: Graph,
+    spark: SparkSession,
+    name: str,
+    frames: dict[str, DataFrame],
+    *,
+    is_owned: bool = True,
+) -> DataFrame:
+    """One view, from the frames of those that it reads; ViewError if it cannot be made."""
+    node = graph.views[name]
+    try:
+        if isinstance(node, TopicSource) and not is_owned:
+            frame = _with_watermark(_reading_along(node, spark), node.watermark)
+        else:
+            frame = _frame(node, spark, graph, frames)
+        frame.createOrReplaceTempView(name)
+    except Exception as error:
+        raise ViewError(name, error) from error
+    return frame
 
 
 def _frame(

@@ -141,6 +141,10 @@ class RunningPipeline:
         """Let running micro-batches finish, then stop; asked again, stop at once."""
         self._stop_requests.add()
 
+    @property
+    def stops_requested(self) -> int:
+        return self._stop_requests.count
+
     def drain(self, timeout_s: float | None = None) -> PipelineStatus:
         """Stop after the running micro-batches; PipelineError if the pipeline failed."""
         self.request_stop()

@@ -20,7 +20,7 @@ from tidelog.spark.pipeline.events import (
     QueryStarted,
     RowsShown,
 )
-from tidelog.spark.pipeline.failure import failure_reason, is_hopeless
+from tidelog.spark.pipeline.failure import failure_reason, is_connection_lost, is_hopeless
 from tidelog.spark.pipeline.frames import ViewError, make_frame
 from tidelog.spark.pipeline.graph import Graph
 from tidelog.spark.pipeline.last_batch import LastBatch, begin_last_batch
@@ -119,9 +119,11 @@ class Runner:
                 if not self._supervisor.phase.is_over:
                     self._stop_requests.wake.wait(_TICK_S)
                     self._stop_requests.wake.clear()
-        except (OSError, EOFError) as error:
-            # py4j's way to say that the Java process is gone.
+        except Exception as error:
             self._supervisor.phase = Phase.FAILED
+            if not is_connection_lost(error):
+                self._supervisor.reason = repr(error)
+                raise
             self._supervisor.reason = f"the connection to Spark is lost: {error}"
         finally:
             self._stop_all()
@@ -201,7 +203,9 @@ class Runner:
             try:
                 if sink.query is not None and sink.query.isActive:
                     sink.query.stop()
-            except (OSError, EOFError):
+            except Exception as error:
+                if not is_connection_lost(error):
+                    raise
                 return
 
     def _show(self, sink: str, batch_id: int, columns: list[str], rows: list[Row]) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from tidelog.spark.pipeline.failure import is_connection_lost
 from tidelog.spark.pipeline.model import PipelineSpec
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def pipeline_session(
         try:
             yield own
         finally:
-            own.stop()
+            _stop(own)
         return
     beside = given.newSession()
     settings = {**given.conf.getAll, **wanted}
@@ -42,3 +43,12 @@ def pipeline_session(
         if beside.conf.isModifiable(name):
             beside.conf.set(name, value)
     yield beside
+
+
+def _stop(spark: SparkSession) -> None:
+    try:
+        spark.stop()
+    except Exception as error:
+        # What is gone already needs no stop, and why it went is told elsewhere.
+        if not is_connection_lost(error):
+            raise
