@@ -98,6 +98,16 @@ def test_lz4_is_read_whatever_the_options_of_the_frame() -> None:
 
 
 @every_codec
+def test_data_far_larger_than_its_compressed_form_is_read(codec: Compression) -> None:
+    data = b"0123456789" * 1_500_000
+    packed = compress(codec, data)
+    assert decompress(codec, packed + compress(codec, b"end"), len(data) + 3) == data + b"end"
+    if codec is not Compression.ZSTD:  # which ends quietly where its input does
+        with pytest.raises(ApiError, match="CORRUPT"):
+            decompress(codec, packed[:-100], 2 * len(data))
+
+
+@every_codec
 def test_output_stops_at_the_limit(codec: Compression) -> None:
     packed = compress(codec, bytes(3_000_000))
     for limit in (0, 1, 1_000_000, 2_999_999):

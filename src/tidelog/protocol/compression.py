@@ -6,7 +6,6 @@ piece by piece and stops at the caller's limit, so a small batch cannot fill the
 
 import struct
 from enum import IntEnum
-from typing import Any
 
 import cramjam
 import lz4.frame
@@ -32,6 +31,8 @@ _XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
 _XERIAL_BLOCK_BYTES = 32 * 1024
 _BLOCK_LENGTH = struct.Struct(">i")
 _GZIP_WINDOW_BITS = 31
+_LZ4_PIECE_BYTES = 1024 * 1024
+_LZ4_USUAL_RATIO = 8
 _ZSTD_PIECE_BYTES = 256 * 1024
 # The largest window that zstd itself accepts by default; more is memory for the asking.
 _ZSTD_WINDOW_BYTES_MAX = 1 << 27
@@ -73,11 +74,11 @@ def decompress(codec: Compression, data: bytes | bytearray | memoryview, limit_b
         if codec is Compression.NONE:
             return bytes(data)
         if codec is Compression.GZIP:
-            return _decompress_members(data, limit_bytes, codec)
+            return _decompress_gzip(data, limit_bytes)
         if codec is Compression.SNAPPY:
             return _decompress_snappy(memoryview(data), limit_bytes)
         if codec is Compression.LZ4:
-            return _decompress_members(data, limit_bytes, codec)
+            return _decompress_lz4(data, limit_bytes)
         return _decompress_zstd(data, limit_bytes)
     except _MALFORMED as error:
         raise ApiError(
@@ -126,22 +127,14 @@ def _decompress_snappy(data: memoryview, limit_bytes: int) -> bytes:
     return b"".join(parts)
 
 
-def _decompressor(codec: Compression) -> Any:
-    if codec is Compression.GZIP:
-        return isal_zlib.decompressobj(wbits=_GZIP_WINDOW_BITS)
-    return lz4.frame.LZ4FrameDecompressor()
-
-
-def _decompress_members(
-    data: bytes | bytearray | memoryview, limit_bytes: int, codec: Compression
-) -> bytes:
-    """One or more gzip members, or lz4 frames, in a row."""
+def _decompress_gzip(data: bytes | bytearray | memoryview, limit_bytes: int) -> bytes:
+    """One or more gzip members in a row."""
     parts: list[bytes] = []
     room = limit_bytes
-    rest: bytes | bytearray | memoryview | None = data
+    rest: bytes | bytearray | memoryview = data
     while rest:
-        member = _decompressor(codec)
-        part = member.decompress(memoryview(rest), room + 1)
+        member = isal_zlib.decompressobj(wbits=_GZIP_WINDOW_BITS)
+        part = member.decompress(rest, room + 1)
         room -= len(part)
         if room < 0:
             raise _too_large(limit_bytes)
@@ -149,6 +142,30 @@ def _decompress_members(
             raise EOFError("the end is missing")
         parts.append(part)
         rest = member.unused_data
+    return b"".join(parts)
+
+
+def _decompress_lz4(data: bytes | bytearray | memoryview, limit_bytes: int) -> bytes:
+    """One or more lz4 frames in a row."""
+    parts: list[bytes] = []
+    room = limit_bytes
+    rest: bytes | bytearray | memoryview | None = data
+    while rest:
+        frame = lz4.frame.LZ4FrameDecompressor()
+        # It takes all the memory that it may fill, so it is not asked for the limit at once.
+        piece_bytes = max(_LZ4_PIECE_BYTES, _LZ4_USUAL_RATIO * len(rest))
+        while not frame.eof:
+            if not frame.needs_input:
+                rest = b""
+            part = frame.decompress(rest, min(piece_bytes, room + 1))
+            room -= len(part)
+            if room < 0:
+                raise _too_large(limit_bytes)
+            if not part and not frame.eof:
+                raise EOFError("the end is missing")
+            parts.append(part)
+            piece_bytes *= 2
+        rest = frame.unused_data
     return b"".join(parts)
 
 
