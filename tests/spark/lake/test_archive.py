@@ -23,6 +23,9 @@ from tidelog.spark.lake.table import FORMATS, OWN_FOLDER
 from tidelog.spark.offsets import OffsetRange
 from tidelog.testing import Broker
 
+# The first query of a session takes its time where the machine is busy.
+pytestmark = pytest.mark.timeout(300)
+
 PARTITIONS = 3
 
 

@@ -17,7 +17,6 @@ from tidelog.spark.lake.archiving import archive as archive_topic
 from tidelog.spark.lake.bounds import bound_text, microseconds, parse_bound
 from tidelog.spark.lake.errors import LakeError
 from tidelog.spark.lake.reading import LakeTable, TimeRange
-from tidelog.spark.lake.replaying import replay
 from tidelog.spark.lake.replay_plan import (
     ReplayRequest,
     decode_plan,
@@ -25,7 +24,11 @@ from tidelog.spark.lake.replay_plan import (
     kept_plan,
     plan_replay,
 )
+from tidelog.spark.lake.replaying import replay
 from tidelog.testing import Broker
+
+# The first query of a session takes its time where the machine is busy.
+pytestmark = pytest.mark.timeout(300)
 
 PARTITIONS = 3
 REQUEST = ReplayRequest("/lake", "t", "new", None, None, "same", None)

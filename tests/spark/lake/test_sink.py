@@ -16,6 +16,9 @@ from tidelog.spark.lake.sink import LakeDataSource, parse_lake_options
 from tidelog.spark.lake.sizes import parse_size, size_text
 from tidelog.spark.lake.table import FORMATS
 
+# The first query of a session takes its time where the machine is busy.
+pytestmark = pytest.mark.timeout(300)
+
 
 @pytest.mark.parametrize("format_name", FORMATS)
 def test_a_batch_that_runs_again_lands_once(
