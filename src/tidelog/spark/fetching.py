@@ -191,7 +191,7 @@ class _RangeFetch:
         brokers = {each.node_id: each for each in metadata.brokers}
         for topic in metadata.topics:
             if topic.error_code:
-                self._refuse(ErrorCode(topic.error_code))
+                self._refuse(topic.error_code)
             for row in topic.partitions:
                 if row.partition_index != self._wanted.partition:
                     continue
@@ -233,7 +233,7 @@ class _RangeFetch:
         """The next answer with records in it, which is there until the next one; moves on."""
         response = connection.receive(FetchResponse, allocate=buffer.allocate)
         if response.error_code:
-            self._refuse(ErrorCode(response.error_code))
+            self._refuse(response.error_code)
         rows = [row for topic in response.responses for row in topic.partitions]
         if not rows:
             # What a broker answers to a client above its quota.
@@ -244,7 +244,7 @@ class _RangeFetch:
             self._pass_over_lost(connection)
             return None
         if row.error_code:
-            self._refuse(ErrorCode(row.error_code))
+            self._refuse(row.error_code)
         self._topic_id = leader.topic_id
         if not row.records:
             self._accept_nothing(row)
@@ -306,13 +306,15 @@ class _RangeFetch:
         answer = connection.call(request, ListOffsetsResponse)
         row = answer.topics[0].partitions[0]
         if row.error_code:
-            self._refuse(ErrorCode(row.error_code))
+            self._refuse(row.error_code)
         return row.offset
 
-    def _refuse(self, code: ErrorCode) -> NoReturn:
-        if code in _PASSING:
-            raise _PassingError(code)
-        raise SparkError(f"{self._name} cannot be read from offset {self._position}: {code.name}")
+    def _refuse(self, error_code: int) -> NoReturn:
+        if error_code in _PASSING:
+            raise _PassingError(ErrorCode(error_code))
+        known = {code.value: code.name for code in ErrorCode}
+        name = known.get(error_code, f"error {error_code}")
+        raise SparkError(f"{self._name} cannot be read from offset {self._position}: {name}")
 
     def _lose(self, problem: str) -> None:
         """Records of the range are gone: an error, or a warning."""

@@ -85,6 +85,12 @@ def test_data_of_an_arrow_batch_is_bounded() -> None:
     assert [batch.num_rows for batch in decode([log], ALL, bytes_max=50)] == [1] * 100
 
 
+def test_headers_count_for_the_size_of_an_arrow_batch() -> None:
+    records = [Record(offset, 0, None, b"", [("", None)] * 500) for offset in range(20)]
+    batches = decode([bytes(encode_batch(records))], ALL, bytes_max=5100)
+    assert [batch.num_rows for batch in batches] == [5] * 4
+
+
 def test_append_time_is_the_time_of_every_record() -> None:
     records = [Record(offset, 1000 + offset, None, b"x") for offset in range(3)]
     log = encode_batch(records, timestamp_type=TimestampType.LOG_APPEND_TIME)

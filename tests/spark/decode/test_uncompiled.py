@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.skipif("TIDELOG_UNCOMPILED" in os.environ, reason="this is the inner run")
 def test_uncompiled_code_gives_the_same_answers() -> None:
     here = Path(__file__).parent
@@ -18,6 +19,6 @@ def test_uncompiled_code_gives_the_same_answers() -> None:
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=280,
     )
     assert ran.returncode == 0, ran.stdout[-4000:] + ran.stderr[-2000:]

@@ -67,7 +67,6 @@ class FetchedBatches:
         self._headers = raw.view(_HEADER)[:, 0]
         self.ends: Int64Array = self.begins + LOG_OVERHEAD + self.column("batch_length")
         self.attributes = self.column("attributes")
-        self._crcs = self.column("crc")
 
     def __len__(self) -> int:
         return len(self.begins)
@@ -85,16 +84,13 @@ class FetchedBatches:
         """The offset after the last batch; -1 if there is none."""
         return self.header(-1).next_offset if len(self) else -1
 
-    def find_corrupt(self, indexes: Int64Array) -> int | None:
-        """The first of some batches that does not have the checksum that its header says."""
+    def find_corrupt(self) -> int | None:
+        """The first batch that does not have the checksum that its header says."""
         records = self.records
-        for index, begin, end, expected in zip(
-            indexes.tolist(),
-            self.begins[indexes].tolist(),
-            self.ends[indexes].tolist(),
-            self._crcs[indexes].tolist(),
-            strict=True,
+        checksums = self.column("crc").tolist()
+        for index, (begin, end, checksum) in enumerate(
+            zip(self.begins.tolist(), self.ends.tolist(), checksums, strict=True)
         ):
-            if compute_crc(records, begin, end - begin) != expected:
-                return int(index)
+            if compute_crc(records, begin, end - begin) != checksum:
+                return index
         return None

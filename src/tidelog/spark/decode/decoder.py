@@ -30,9 +30,6 @@ from tidelog.spark.offsets import OffsetRange
 # The data of one Arrow batch: enough to be cheap per row, and far from the 2 GB of its offsets.
 ARROW_BYTES_MAX = 64 * 1024 * 1024
 
-# Bytes that are checked and walked at once, so that the second finds them in the cache.
-_CHUNK_BYTES = 256 * 1024
-
 # Offsets of records are sums that must fit 64 bits.
 _BASE_OFFSET_MAX = 2**63 - 1 - 2**31
 
@@ -73,18 +70,16 @@ class RangeDecoder:
         """
         self._start = start
         table = self._make_table(batches)
-        is_wanted = self._find_wanted(batches, aborted, table)
-        is_compressed = (batches.attributes & COMPRESSION_MASK) != 0
-        for chunk in _chunks(batches):
-            self._check_crcs(batches, chunk)
-            wanted = chunk[is_wanted[chunk]]
-            # Runs of batches that are not compressed are walked together.
-            after = 0
-            for place in np.flatnonzero(is_compressed[wanted]).tolist():
-                yield from self._walk(batches, batches.data, table, wanted[after:place])
-                yield from self._walk_compressed(batches, table, wanted[place : place + 1])
-                after = place + 1
-            yield from self._walk(batches, batches.data, table, wanted[after:])
+        self._check_crcs(batches)
+        wanted = np.flatnonzero(self._find_wanted(batches, aborted, table))
+        is_compressed = (batches.attributes[wanted] & COMPRESSION_MASK) != 0
+        # Runs of batches that are not compressed are walked together.
+        after = 0
+        for place in np.flatnonzero(is_compressed).tolist():
+            yield from self._walk(batches, batches.data, table, wanted[after:place])
+            yield from self._walk_compressed(batches, table, wanted[place : place + 1])
+            after = place + 1
+        yield from self._walk(batches, batches.data, table, wanted[after:])
         if self._rows.is_half_full:
             yield from self.finish()
         self._rows.settle()
@@ -132,7 +127,6 @@ class RangeDecoder:
         if aborted is not None and aborted.is_any:
             # The rest has no part in transactions.
             special = np.flatnonzero(batches.attributes & (TRANSACTIONAL_MASK | CONTROL_MASK))
-            self._check_crcs(batches, special)
             for index in special.tolist():
                 if self._is_aborted(batches, aborted, index):
                     is_wanted[index] = False
@@ -147,8 +141,8 @@ class RangeDecoder:
         except ApiError as error:
             self._fail(header, error.message)
 
-    def _check_crcs(self, batches: FetchedBatches, indexes: Int64Array) -> None:
-        corrupt = batches.find_corrupt(indexes)
+    def _check_crcs(self, batches: FetchedBatches) -> None:
+        corrupt = batches.find_corrupt()
         if corrupt is not None:
             self._fail(batches.header(corrupt), "its CRC does not fit its bytes")
 
@@ -190,10 +184,3 @@ class RangeDecoder:
             f"{wanted.topic}-{wanted.partition}: the batch of the offsets {header.base_offset} to"
             f" {header.last_offset} cannot be read: {problem}"
         )
-
-
-def _chunks(batches: FetchedBatches) -> Iterator[Int64Array]:
-    """The indexes of batches, some neighbours at a time."""
-    indexes = np.arange(len(batches))
-    limits = np.arange(_CHUNK_BYTES, len(batches.records), _CHUNK_BYTES)
-    yield from np.split(indexes, np.unique(np.searchsorted(batches.ends, limits)))

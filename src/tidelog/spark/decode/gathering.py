@@ -88,9 +88,9 @@ class RowGatherer:
 
     @property
     def is_half_full(self) -> bool:
-        """Whether the rows, or the bytes of keys and values, are half of what they may be."""
-        size_bytes = int(self._state[walking.KEY_BYTES] + self._state[walking.VALUE_BYTES])
-        return 2 * len(self) >= self._rows.shape[1] or 2 * size_bytes >= self._bytes_max
+        """Whether the rows, or their bytes, are half of what they may be."""
+        record_bytes = int(self._state[walking.RECORD_BYTES])
+        return 2 * len(self) >= self._rows.shape[1] or 2 * record_bytes >= self._bytes_max
 
     @property
     def at_batch(self) -> int:

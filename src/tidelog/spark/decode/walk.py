@@ -42,7 +42,8 @@ VALUE_BYTES: Final = 5
 HEADER_TOTAL: Final = 6
 HEADER_KEY_BYTES: Final = 7
 HEADER_VALUE_BYTES: Final = 8
-STATE_WIDTH: Final = 9
+RECORD_BYTES: Final = 9
+STATE_WIDTH: Final = 10
 
 # How a walk ended.
 FINISHED: Final = 0
@@ -64,9 +65,6 @@ PROBLEMS: Final = {
     BAD_END: "it is longer than its fields",
     BAD_COUNT: "bytes follow the last record",
 }
-
-# The shortest record: a length, attributes, two deltas, two null fields and no headers.
-RECORD_BYTES_MIN: Final = 7
 
 _INT64_MAX: Final = 2**63 - 1
 _INT64_MIN: Final = -(2**63)
@@ -153,9 +151,9 @@ def walk(
 ) -> int:
     """Note the records of `batches` with start <= offset < end in `rows`, from where `state` is.
 
-    FINISHED when all batches are walked; FULL when there is no more room in `rows` or its records
-    have `bytes_max` of bytes, which one record alone may exceed. Otherwise `state` stands at the
-    record that is malformed.
+    FINISHED when all batches are walked; FULL when there is no more room in `rows`, or its records
+    would have more than `bytes_max` of bytes, which one alone may have. Otherwise `state` stands
+    at the record that is malformed.
     """
     batch = state[AT_BATCH]
     at = state[AT_BYTE]
@@ -166,6 +164,7 @@ def walk(
     header_total = state[HEADER_TOTAL]
     header_key_bytes = state[HEADER_KEY_BYTES]
     header_value_bytes = state[HEADER_VALUE_BYTES]
+    record_bytes = state[RECORD_BYTES]
     row_limit = rows.shape[1]
     status = FINISHED
     while batch < batches.shape[0]:
@@ -236,8 +235,7 @@ def walk(
                 break
             offset = base_offset + offset_delta
             if start <= offset < end:
-                used = key_bytes + value_bytes + header_key_bytes + header_value_bytes
-                if row > 0 and used + length > bytes_max:
+                if row > 0 and record_bytes + length > bytes_max:
                     status = FULL
                     break
                 if timestamp_type == 0:
@@ -260,6 +258,7 @@ def walk(
                     value_bytes += value_size
                 else:
                     rows[VALUE_SIZE, row] = -1
+                record_bytes += length
                 header_total += header_count
                 header_key_bytes += more_key_bytes
                 header_value_bytes += more_value_bytes
@@ -282,6 +281,7 @@ def walk(
     state[HEADER_TOTAL] = header_total
     state[HEADER_KEY_BYTES] = header_key_bytes
     state[HEADER_VALUE_BYTES] = header_value_bytes
+    state[RECORD_BYTES] = record_bytes
     return status
 
 
