@@ -105,7 +105,7 @@ def validate(
         )
     else:
         for each in problems:
-            click.echo(str(each))
+            click.echo(_shown(each))
         if not errors:
             warnings = f", {len(problems)} warnings" if problems else ""
             click.echo(f"{', '.join(str(file) for file in files)}: no errors{warnings}")
@@ -252,10 +252,15 @@ def _readable(file: Path, variables: Sequence[str]) -> PipelineFile:
     """The file, or the end of the command with its problems."""
     read = read_pipeline_file(file, parse_pairs(variables, option="--var"))
     for each in read.problems:
-        click.echo(str(each), err=True)
+        click.echo(_shown(each), err=True)
     if read.spec is None:
         raise click.exceptions.Exit(EXIT_NOT_FOUND)
     return read
+
+
+def _shown(problem: Problem) -> str:
+    """As editors take it: a file below the current folder by its short name."""
+    return str(problem).removeprefix(f"{os.getcwd()}/")
 
 
 def _deep_problems(

@@ -296,6 +296,15 @@ def test_unknown_keys_get_the_near_name(check: Check) -> None:
     ]
 
 
+def test_a_missing_kind_is_guessed_from_what_was_meant(check: Check) -> None:
+    said = _said(check("[sources.a]\ntopc = 'x'\n[steps.b]\n[sinks.c]\n"))
+    assert (
+        "1: [sources.a] needs 'kind': one of topic, parquet, json, csv, orc, text, delta, table, "
+        "sql, rate. For 'topc': Did you mean 'topic'?" in said
+    )
+    assert "3: [steps.b] needs 'kind': one of sql, watermark, dedupe, python." in said
+
+
 def test_wrong_types_and_values_are_named(check: Check) -> None:
     said = _said(
         check(

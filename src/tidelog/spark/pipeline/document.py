@@ -227,6 +227,20 @@ class Section:
         text = self.required_text(key)
         return self.document.resolve(text) if text else ""
 
+    def kind(self, kinds: Collection[str], by_key: Mapping[str, str]) -> str | None:
+        """What `kind` says, or what a key tells that only one kind has; None after an error."""
+        given = self.text("kind")
+        if given is None and "kind" not in self:
+            given = next((by_key[key] for key in by_key if key in self), None)
+            if given is None:
+                hints = (
+                    f" For '{key}':{hint}" for key in self._table if (hint := near(key, by_key))
+                )
+                self.missing("kind", f": one of {', '.join(kinds)}.{''.join(hints)}")
+        if given is None or given in kinds:
+            return given
+        return self.choice("kind", kinds, "") or None
+
     def finish(self) -> None:
         """Report keys that nobody asked for."""
         for key in self._table:

@@ -51,12 +51,8 @@ def parse_trigger(section: Section, default: Trigger) -> Trigger:
 def parse_sink(section: Section, brokers: BrokerSettings, trigger: Trigger) -> Sink | None:
     """The sink, or None after an error that leaves nothing to go on with."""
     name = str(section.path[-1])
-    kind = section.text("kind") or ("topic" if "topic" in section else None)
+    kind = section.kind(_KINDS, {"topic": "topic"})
     if kind is None:
-        section.missing("kind", f": one of {', '.join(_KINDS)}")
-        return None
-    if kind not in _KINDS:
-        section.choice("kind", tuple(_KINDS), "")
         return None
     reads = section.required_text("from", ": the view whose rows it takes")
     made = _KINDS[kind](section, name, reads, parse_trigger(section, trigger), brokers)

@@ -41,6 +41,12 @@ _TOPIC_OPTIONS = {
     "group_id_prefix": "groupIdPrefix",
 }
 _SUBSCRIPTIONS = ("topic", "pattern", "assign")
+_KIND_BY_KEY = {
+    **dict.fromkeys(_SUBSCRIPTIONS, "topic"),
+    "table": "table",
+    "sql": "sql",
+    "sql_file": "sql",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,22 +76,12 @@ def broker_options(section: Section, brokers: BrokerSettings) -> dict[str, str]:
 def parse_source(section: Section, brokers: BrokerSettings) -> Source | None:
     """The source, or None after an error that leaves nothing to go on with."""
     name = str(section.path[-1])
-    kind = section.text("kind") or _kind_by_keys(section)
+    kind = section.kind(_KINDS, _KIND_BY_KEY)
     if kind is None:
-        section.missing("kind", f": one of {', '.join(_KINDS)}")
-        return None
-    if kind not in _KINDS:
-        section.choice("kind", tuple(_KINDS), "")
         return None
     made = _KINDS[kind](section, name, kind, brokers)
     section.finish()
     return made
-
-
-def _kind_by_keys(section: Section) -> str | None:
-    if any(key in section for key in _SUBSCRIPTIONS):
-        return "topic"
-    return next((kind for kind in ("table", "sql") if kind in section), None)
 
 
 def _watermark(section: Section) -> Watermark | None:

@@ -18,27 +18,19 @@ from tidelog.spark.pipeline.model import (
 )
 from tidelog.spark.pipeline.parse_sql import parse_sql
 
+_KIND_BY_KEY = {"sql": "sql", "sql_file": "sql", "python": "python", "keys": "dedupe"}
 _MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
 
 def parse_step(section: Section) -> Step | None:
     """The step, or None after an error that leaves nothing to go on with."""
     name = str(section.path[-1])
-    kind = section.text("kind") or _kind_by_keys(section)
+    kind = section.kind(_KINDS, _KIND_BY_KEY)
     if kind is None:
-        section.missing("kind", f": one of {', '.join(_KINDS)}")
-        return None
-    if kind not in _KINDS:
-        section.choice("kind", tuple(_KINDS), "")
         return None
     made = _KINDS[kind](section, name)
     section.finish()
     return made
-
-
-def _kind_by_keys(section: Section) -> str | None:
-    by_key = {"sql": "sql", "sql_file": "sql", "python": "python", "keys": "dedupe"}
-    return next((kind for key, kind in by_key.items() if key in section), None)
 
 
 def _sql(section: Section, name: str) -> SqlStep | None:
