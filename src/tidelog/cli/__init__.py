@@ -24,6 +24,10 @@ _COMMANDS = {
     "consume": ("tidelog.cli.consume", "Print the records of a topic."),
     "group": ("tidelog.cli.group", "List, describe, reset and delete consumer groups."),
     "txn": ("tidelog.cli.txn", "List, describe and abort transactions."),
+    "pipeline": ("tidelog.cli.pipeline", "Run pipelines on Spark that TOML files describe."),
+    "lake": ("tidelog.cli.lake", "Keep topics in tables, and bring them back."),
+    "audit": ("tidelog.cli.audit", "Check topics and lakes for gaps, duplicates and order."),
+    "hotkeys": ("tidelog.cli.hotkeys", "Show the heaviest keys and what splitting them gives."),
     "bench": ("tidelog.cli.bench", "Measure producing, consuming and end-to-end latency."),
     "log": ("tidelog.cli.log", "Look into the files of a log and check them."),
 }

@@ -24,10 +24,13 @@ from tidelog.spark.session import session
 
 if TYPE_CHECKING:
     from tidelog.spark.data_source import TidelogDataSource
+    from tidelog.spark.pipeline import Pipeline, PipelineError
 
 __all__ = [
     "DataLossError",
     "OptionError",
+    "Pipeline",
+    "PipelineError",
     "SparkError",
     "TidelogDataSource",
     "commit_group_offsets",
@@ -36,6 +39,8 @@ __all__ = [
 
 # Imported when they are asked for: most need PySpark, and a worker needs few of them.
 _PLACES = {
+    "Pipeline": "tidelog.spark.pipeline",
+    "PipelineError": "tidelog.spark.pipeline",
     "TidelogDataSource": "tidelog.spark.data_source",
 }
 
