@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import random
+import select
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -265,6 +267,25 @@ def test_connections_are_kept_between_reads(settings: FetchSettings, topic: str)
     with lent_cluster(own.bootstrap, own.client_id) as second:
         assert second is first
         assert second.cluster.connect(leader.host, leader.port) is connection
+
+
+def test_an_answer_is_not_lost_with_the_connection_after_it(
+    settings: FetchSettings, topic: str
+) -> None:
+    """The request that is sent ahead may fail while an answer waits to be decoded."""
+    produce(settings.bootstrap, topic, range(2000), **{"batch.size": "2000"})
+    small = replace(settings, client_id=f"cut-{topic}", max_bytes=1, rows_max=10)
+    read(small, OffsetRange(topic, 0, 0, 1))
+    with lent_cluster(small.bootstrap, small.client_id) as pooled:
+        leader = pooled.leaders[Name(topic, 0)]
+        wire = pooled.cluster.connect(leader.host, leader.port)._socket
+    reader = read_range(small, OffsetRange(topic, 0, 0, 2000))
+    values = [int(value) for value in next(reader)["value"].to_pylist()]
+    assert select.select([wire], [], [], WAIT_S)[0]
+    wire.shutdown(socket.SHUT_WR)
+    for batch in reader:
+        values.extend(int(value) for value in batch["value"].to_pylist())
+    assert values == list(range(2000))
 
 
 def _wrong_id(leader: PartitionLeader) -> PartitionLeader:

@@ -166,14 +166,25 @@ class _RangeFetch:
         while True:
             fetched = self._receive(connection, leader, pooled.buffer)
             is_done = self._position >= self._wanted.end
-            if not is_done:
-                self._send(connection, leader)
+            failure = None if is_done else self._send_ahead(connection, leader)
             if fetched is not None:
                 yield fetched
                 # The time that the caller took is not the broker's.
                 self._note_progress()
+            if failure is not None:
+                raise failure
             if is_done:
                 return
+
+    def _send_ahead(
+        self, connection: WireConnection, leader: PartitionLeader
+    ) -> ConnectError | None:
+        """Ask for what comes next; a failure must not cost the answer that was just received."""
+        try:
+            self._send(connection, leader)
+        except ConnectError as error:
+            return error
+        return None
 
     def _find_leader(self, pooled: PooledCluster) -> PartitionLeader:
         leader = pooled.leaders.get(self._name)
