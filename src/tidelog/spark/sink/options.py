@@ -16,7 +16,8 @@
     kafka.transaction.timeout.ms   900000; the time from a task's first row to the commit of all
                               tasks has to fit, and so has a restart after a crash in the commit
 
-Other settings of Kafka's producer (IGNORED_SETTINGS) are accepted and have no effect.
+Other settings of Kafka's clients are accepted and have no effect: of the producer, those in
+IGNORED_SETTINGS.
 """
 
 import difflib
@@ -35,11 +36,10 @@ from pyspark.sql.types import (
 )
 
 from tidelog.protocol.compression import Compression
+from tidelog.spark.client_settings import PREFIX, is_known_client_setting
 from tidelog.spark.errors import OptionError
 
 T = TypeVar("T")
-
-_PREFIX = "kafka."
 
 IGNORED_SETTINGS = frozenset(
     {
@@ -77,7 +77,6 @@ IGNORED_SETTINGS = frozenset(
         "socket.connection.setup.timeout.ms",
     }
 )
-_IGNORED_FAMILIES = ("ssl.", "sasl.", "security.providers")
 
 _REFUSED_SETTINGS = {
     "key.serializer": "keys are written as they are: make the column key binary or string",
@@ -107,7 +106,7 @@ _OWN_NAMES = frozenset(
 # Spark's own, which it hands on.
 _SPARK_NAMES = frozenset({"checkpointlocation", "queryname", "outputmode"})
 
-OPTION_NAMES: frozenset[str] = _OWN_NAMES | {_PREFIX + name for name in _USED_SETTINGS}
+OPTION_NAMES: frozenset[str] = _OWN_NAMES | {PREFIX + name for name in _USED_SETTINGS}
 """The options that the sink reads, in lower case."""
 
 _SPELLING = {
@@ -240,17 +239,18 @@ def _is_headers(given: DataType) -> bool:
 
 
 def _check_name(name: str) -> None:
-    setting = name.removeprefix(_PREFIX)
+    setting = name.removeprefix(PREFIX)
     if setting != name:
         if setting in _REFUSED_SETTINGS:
             raise OptionError(f"the option {name} is not supported: {_REFUSED_SETTINGS[setting]}")
         if setting in _USED_SETTINGS or setting in IGNORED_SETTINGS:
             return
-        if setting.startswith(_IGNORED_FAMILIES):
+        # A query that copies may have one set of options for both its ends.
+        if is_known_client_setting(name):
             return
     elif name in OPTION_NAMES or name in _SPARK_NAMES:
         return
-    known = [*OPTION_NAMES, *_SPARK_NAMES, *(_PREFIX + each for each in IGNORED_SETTINGS)]
+    known = [*OPTION_NAMES, *_SPARK_NAMES, *(PREFIX + each for each in IGNORED_SETTINGS)]
     near = difflib.get_close_matches(name, known, 1)
     hint = f": did you mean {_SPELLING.get(near[0], near[0])}?" if near else ""
     raise OptionError(f"the sink has no option {name}{hint}")
