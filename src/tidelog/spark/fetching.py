@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from tidelog.client.errors import ConnectError
 from tidelog.client.wire import WireConnection
+from tidelog.protocol.api_keys import ApiKey
 from tidelog.protocol.apis.fetch import (
     FetchPartition,
     FetchRequest,
@@ -52,6 +53,8 @@ _CALL_TIMEOUT_S_MAX = 10.0
 _READ_COMMITTED = 1
 _EARLIEST = -2
 _LATEST = -1
+_EARLIEST_LOCAL = -4
+_EARLIEST_LOCAL_FROM = 8
 # The newest version that names topics, for brokers whose metadata has no topic ids.
 _NAMES_UP_TO = 12
 # What an offset is taken to have in bytes until a fetch has shown it.
@@ -224,7 +227,7 @@ class _RangeFetch:
             topic=self._wanted.topic, topic_id=leader.topic_id, partitions=[partition]
         )
         request = FetchRequest(
-            max_wait_ms=_MAX_WAIT_MS,
+            max_wait_ms=0 if self._empty_answers else _MAX_WAIT_MS,
             min_bytes=1,
             max_bytes=size_bytes,
             isolation_level=_READ_COMMITTED if self._settings.read_committed else 0,
@@ -258,7 +261,7 @@ class _RangeFetch:
             self._refuse(row.error_code)
         self._topic_id = leader.topic_id
         if not row.records:
-            self._accept_nothing(row)
+            self._accept_nothing(row, connection)
             return None
         return self._accept(row, memoryview(row.records))
 
@@ -284,18 +287,30 @@ class _RangeFetch:
             )
         return _Fetched(start, batches, aborted)
 
-    def _accept_nothing(self, row: PartitionData) -> None:
+    def _accept_nothing(self, row: PartitionData, connection: WireConnection) -> None:
         """No records from the position on: compaction left none, or they are not readable yet."""
-        readable_to = (
-            row.last_stable_offset if self._settings.read_committed else row.high_watermark
-        )
+        is_committed = self._settings.read_committed
+        readable_to = row.last_stable_offset if is_committed else row.high_watermark
         if readable_to < self._wanted.end:
-            name = "last stable offset" if self._settings.read_committed else "high watermark"
+            name = "last stable offset" if is_committed else "high watermark"
             self._check_patience(f"its {name} stays at {readable_to}")
             return
         self._empty_answers += 1
-        if self._empty_answers == _EMPTY_ANSWERS:
+        if self._empty_answers < _EMPTY_ANSWERS:
+            return
+        if self._is_on_disk(connection):
             self._position = self._wanted.end
+        else:
+            self._check_patience("its tiered storage does not give it")
+
+    def _is_on_disk(self, connection: WireConnection) -> bool:
+        """Whether the position is in the log of the broker itself, not in tiered storage.
+
+        A fetch from there that takes too long is answered with nothing, as if nothing were left.
+        """
+        if connection.version(ApiKey.LIST_OFFSETS) < _EARLIEST_LOCAL_FROM:
+            return True
+        return self._position >= self._ask_offset(connection, _EARLIEST_LOCAL)
 
     def _pass_over_lost(self, connection: WireConnection) -> None:
         earliest = self._ask_offset(connection, _EARLIEST)
