@@ -18,8 +18,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidelog.spark.schema import ARROW_HEADERS
-from tidelog.spark.sink.batch_writer import write_at_least_once
-from tidelog.spark.sink.options import Guarantee, SinkOptions
 
 ORIGIN_PREFIX = "tidelog.origin."
 REASON_HEADER = "tidelog.reason"
@@ -41,6 +39,10 @@ class DeadLetterTopic:
 
     def write(self, batch: pa.RecordBatch, reasons: Mapping[int, str]) -> None:
         """Write the rows that have a reason, and wait until the brokers have them."""
+        # Only a task that meets such rows needs the sink.
+        from tidelog.spark.sink.batch_writer import write_at_least_once
+        from tidelog.spark.sink.options import Guarantee, SinkOptions
+
         options = SinkOptions(
             bootstrap=self.bootstrap,
             topic=self.topic,
