@@ -37,7 +37,7 @@ _LATE_MS_MAX = 8 * MINUTE_MS
 _NEXT_MORNING_MS = 24 * 60 * MINUTE_MS
 _METHODS = ("card", "cash", "voucher")
 # A company next door orders for everybody: its key is hot.
-_CANTEEN = "c0000"
+CANTEEN = "c0000"
 _CUSTOMERS = 2_000
 
 
@@ -202,7 +202,7 @@ def _order_time(rng: random.Random) -> int:
 
 def _order(rng: random.Random, order_id: str, products: list[Product], ordered_ms: int) -> Order:
     if rng.random() < 0.08:
-        customer = _CANTEEN
+        customer = CANTEEN
     else:
         customer = f"c{min(int(rng.paretovariate(0.6)), _CUSTOMERS):04}"
     # The first of the list are bought most.

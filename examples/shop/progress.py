@@ -16,6 +16,7 @@ class Batch:
     duration_ms: int
     rows: int
     state_rows: int
+    late_rows: int
 
     @property
     def ended_ms(self) -> int:
@@ -46,6 +47,7 @@ class Recorder:
                         duration_ms=progress.batch_ms,
                         rows=progress.rows,
                         state_rows=progress.state_rows,
+                        late_rows=progress.late_rows,
                     )
                 )
 

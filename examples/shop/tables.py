@@ -9,6 +9,8 @@ from rich.table import Table
 from examples.shop.checking import Check
 from examples.shop.deliveries import Delivered
 from examples.shop.progress import Batch
+from tidelog.spark.jobs.audit_report import AuditReport
+from tidelog.spark.jobs.hot_keys import HotKeysReport, key_text
 
 
 def revenue_table(rows: Iterable[Mapping[str, Any]]) -> Table:
@@ -68,7 +70,7 @@ def batch_table(batches: Sequence[Batch]) -> Table:
     """The queries and what they did."""
     table = Table(title="Streaming queries", title_justify="left")
     table.add_column("query")
-    for name in ("batches", "rows", "rows/s", "median batch", "most state rows"):
+    for name in ("batches", "rows", "rows/s", "median batch", "most state rows", "too late"):
         table.add_column(name, justify="right")
     for query in sorted({each.query for each in batches}):
         own = [each for each in batches if each.query == query]
@@ -82,7 +84,38 @@ def batch_table(batches: Sequence[Batch]) -> Table:
             f"{rows / max(span_s, 0.001):,.0f}",
             f"{busy[len(busy) // 2] / 1000:.2f} s" if busy else "-",
             f"{max(each.state_rows for each in own):,}",
+            f"{sum(each.late_rows for each in own):,}",
         )
+    return table
+
+
+def audit_table(report: AuditReport) -> Table:
+    """What the audit says of each partition of the archive."""
+    table = Table(title="Audit of the archive", title_justify="left")
+    table.add_column("partition", justify="right")
+    for name in ("records", "first offset", "last offset", "missing", "twice", "checksum"):
+        table.add_column(name, justify="right")
+    for each in report.partitions:
+        table.add_row(
+            str(each.partition),
+            f"{each.records:,}",
+            str(each.first_offset),
+            str(each.last_offset),
+            f"{each.lost_offsets:,}",
+            f"{each.duplicate_records:,}",
+            each.checksum,
+        )
+    return table
+
+
+def hot_key_table(report: HotKeysReport) -> Table:
+    """The customers with most orders."""
+    table = Table(title="Hot keys of the archive", title_justify="left")
+    table.add_column("customer")
+    table.add_column("orders", justify="right")
+    table.add_column("share", justify="right")
+    for each in report.heaviest:
+        table.add_row(key_text(each.key), f"{each.rows:,}", f"{each.row_share:.1%}")
     return table
 
 

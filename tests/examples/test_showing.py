@@ -22,9 +22,9 @@ from examples.shop.tables import (
 )
 
 BATCHES = [
-    Batch("paid", 10_000, 400, 100, 50),
-    Batch("revenue", 10_000, 600, 100, 20),
-    Batch("paid", 10_500, 300, 0, 50),
+    Batch("paid", 10_000, 400, 100, 50, 0),
+    Batch("revenue", 10_000, 600, 100, 20, 1),
+    Batch("paid", 10_500, 300, 0, 50, 2),
 ]
 
 
