@@ -6,7 +6,9 @@ is one row that says which range it has written into which files; the driver com
 `archive_commit`).
 """
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
 import msgspec
 import pyarrow as pa
@@ -16,7 +18,7 @@ from pyspark.sql.types import StructType
 
 from tidelog.spark.lake.archive_commit import WrittenRange
 from tidelog.spark.lake.data_file import DataFile
-from tidelog.spark.lake.opening import open_table
+from tidelog.spark.lake.layout import archive_layout
 from tidelog.spark.lake.writing import Target, write_all
 from tidelog.spark.offsets import OffsetRange
 from tidelog.spark.options import SourceOptions, parse_stream_options
@@ -25,8 +27,11 @@ from tidelog.spark.stream_reader import StreamReader
 
 NAME = "tidelog-archive"
 
-PATH_OPTION = "archivePath"
-FILE_BYTES_OPTION = "archiveFileBytes"
+_FOLDER = "archiveFolder"
+_IS_STAGING = "archiveIsStaging"
+_PARTITION_BY = "archivePartitionBy"
+_FILE_BYTES = "archiveFileBytes"
+_OWN_OPTIONS = (_FOLDER, _IS_STAGING, _PARTITION_BY, _FILE_BYTES)
 
 _SCHEMA = "topic string, partition int, start long, end long, files string"
 _ARROW_SCHEMA = pa.schema(
@@ -41,7 +46,7 @@ _ARROW_SCHEMA = pa.schema(
 
 
 class ArchiveDataSource(DataSource):
-    """Options: those of the source, the lake's path and the size of its files in bytes."""
+    """Options: those of the source, and where files go (`target_options`)."""
 
     @classmethod
     def name(cls) -> str:
@@ -51,11 +56,9 @@ class ArchiveDataSource(DataSource):
         return _SCHEMA
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        own = {PATH_OPTION.lower(), FILE_BYTES_OPTION.lower()}
+        own = {name.lower() for name in _OWN_OPTIONS}
         given = {name: each for name, each in self.options.items() if name.lower() not in own}
-        table = open_table(self.options[PATH_OPTION])
-        target = table.target(int(self.options[FILE_BYTES_OPTION]))
-        return ArchiveReader(parse_stream_options(given), target)
+        return ArchiveReader(parse_stream_options(given), _target(self.options))
 
 
 class ArchiveReader(StreamReader):
@@ -80,6 +83,25 @@ class ArchiveReader(StreamReader):
             ],
             schema=_ARROW_SCHEMA,
         )
+
+
+def target_options(target: Target, partition_by: Sequence[str]) -> dict[str, str]:
+    """A target as options: so tasks need not open the table, which takes them long to import."""
+    return {
+        _FOLDER: str(target.folder),
+        _IS_STAGING: json.dumps(target.is_staging),
+        _PARTITION_BY: json.dumps(list(partition_by)),
+        _FILE_BYTES: str(target.target_file_bytes),
+    }
+
+
+def _target(options: Mapping[str, str]) -> Target:
+    return Target(
+        Path(options[_FOLDER]),
+        json.loads(options[_IS_STAGING]),
+        archive_layout(json.loads(options[_PARTITION_BY])),
+        int(options[_FILE_BYTES]),
+    )
 
 
 def written_range(row: Row) -> WrittenRange:

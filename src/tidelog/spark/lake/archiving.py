@@ -20,10 +20,9 @@ from tidelog.spark.broker_calls import BrokerCalls
 from tidelog.spark.errors import OptionError
 from tidelog.spark.lake.archive_commit import commit_archived
 from tidelog.spark.lake.archive_source import (
-    FILE_BYTES_OPTION,
     NAME,
-    PATH_OPTION,
     ArchiveDataSource,
+    target_options,
     written_range,
 )
 from tidelog.spark.lake.compaction import compact
@@ -116,8 +115,7 @@ def start_archive(
     written = (
         spark.readStream.format(NAME)
         .options(**options)
-        .option(PATH_OPTION, str(table.root))
-        .option(FILE_BYTES_OPTION, settings.target_file_bytes)
+        .options(**target_options(table.target(settings.target_file_bytes), settings.partition_by))
         .load()
     )
     checkpoint = Path(settings.checkpoint or _checkpoint(table, topics))

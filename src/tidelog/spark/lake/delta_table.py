@@ -20,8 +20,6 @@ from tidelog.spark.lake.layout import Layout
 from tidelog.spark.lake.table import Change, Format, Snapshot
 from tidelog.spark.lake.writing import DEFAULT_TARGET_FILE_BYTES, Target
 
-LOG_FOLDER = "_delta_log"
-
 _IS_ARCHIVE = "tidelog.archive"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

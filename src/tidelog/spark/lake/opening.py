@@ -4,10 +4,11 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from tidelog.spark.errors import OptionError
-from tidelog.spark.lake import delta_table, parquet_table
 from tidelog.spark.lake.errors import LakeError
 from tidelog.spark.lake.layout import Layout
-from tidelog.spark.lake.table import FORMATS, Table
+from tidelog.spark.lake.table import FORMATS, OWN_FOLDER, Format, Table
+
+_LOG_FOLDERS: dict[Format, str] = {"delta": "_delta_log", "parquet": f"{OWN_FOLDER}/log"}
 
 
 def local_path(path: str | Path) -> Path:
@@ -27,11 +28,17 @@ def local_path(path: str | Path) -> Path:
 def open_table(path: str | Path) -> Table:
     """Open the table at a path, of whichever format."""
     root = local_path(path)
-    if (root / delta_table.LOG_FOLDER).is_dir():
-        return delta_table.DeltaLakeTable(root)
-    if (root / parquet_table.LOG_FOLDER).is_dir():
-        return parquet_table.ParquetTable(root)
-    raise LakeError(f"there is no lake at {root}; `tidelog lake archive` makes one")
+    found = _format_of(root)
+    if found is None:
+        raise LakeError(f"there is no lake at {root}; `tidelog lake archive` makes one")
+    # The library of one format is not needed for the other, and takes a while to import.
+    if found == "delta":
+        from tidelog.spark.lake.delta_table import DeltaLakeTable
+
+        return DeltaLakeTable(root)
+    from tidelog.spark.lake.parquet_table import ParquetTable
+
+    return ParquetTable(root)
 
 
 def open_or_create(path: str | Path, format_name: str, layout: Layout) -> Table:
@@ -39,15 +46,8 @@ def open_or_create(path: str | Path, format_name: str, layout: Layout) -> Table:
     if format_name not in FORMATS:
         raise OptionError(f"format: {format_name!r} is not one of {', '.join(FORMATS)}")
     root = local_path(path)
-    is_there = any(
-        (root / each).is_dir() for each in (delta_table.LOG_FOLDER, parquet_table.LOG_FOLDER)
-    )
-    if is_there:
-        table = open_table(root)
-    elif format_name == "delta":
-        table = delta_table.DeltaLakeTable.create(root, layout)
-    else:
-        table = parquet_table.ParquetTable.create(root, layout)
+    is_there = _format_of(root) is not None
+    table = open_table(root) if is_there else _create(root, format_name, layout)
     if table.format != format_name:
         raise OptionError(f"format: the lake at {root} is {table.format}, not {format_name}")
     if table.layout.partition_columns != layout.partition_columns:
@@ -60,6 +60,20 @@ def open_or_create(path: str | Path, format_name: str, layout: Layout) -> Table:
             f"the lake at {root} has other columns:\n{table.layout.schema}\nnot\n{layout.schema}"
         )
     return table
+
+
+def _format_of(root: Path) -> Format | None:
+    return next((each for each, log in _LOG_FOLDERS.items() if (root / log).is_dir()), None)
+
+
+def _create(root: Path, format_name: str, layout: Layout) -> Table:
+    if format_name == "delta":
+        from tidelog.spark.lake.delta_table import DeltaLakeTable
+
+        return DeltaLakeTable.create(root, layout)
+    from tidelog.spark.lake.parquet_table import ParquetTable
+
+    return ParquetTable.create(root, layout)
 
 
 def _names(columns: tuple[str, ...]) -> str:
