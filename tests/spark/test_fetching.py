@@ -225,6 +225,12 @@ def interleaved(broker: Broker) -> tuple[str, int]:
     for at, producer in enumerate(producers):
         if is_open[at]:
             producer.abort_transaction(WAIT_S)
+    # The last markers may be written after the answer.
+    uncommitted = {"isolation.level": "read_uncommitted"}
+    deadline = time.monotonic() + WAIT_S
+    while end_offset(bootstrap, topic) < end_offset(bootstrap, topic, **uncommitted):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
     return topic, end_offset(bootstrap, topic)
 
 
