@@ -5,11 +5,13 @@ are done: readers of committed records see nothing of a job that failed. A job t
 another one, and writes its rows again.
 """
 
+from __future__ import annotations
+
 import uuid
 from collections.abc import Iterator, Sequence
 from itertools import chain
+from typing import TYPE_CHECKING
 
-import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
@@ -20,6 +22,9 @@ from tidelog.spark.sink.messages import Prepared, Written
 from tidelog.spark.sink.options import Guarantee, SinkOptions
 from tidelog.spark.sink.task import current_partition
 from tidelog.spark.sink.transaction import ONGOING, OpenTransaction, Transactions
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 class TidelogBatchWriter(DataSourceArrowWriter):

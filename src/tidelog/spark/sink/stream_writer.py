@@ -24,10 +24,12 @@ With at-least-once, rows are visible as they are written, and are there twice wh
 again.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Sequence
 from itertools import chain
+from typing import TYPE_CHECKING
 
-import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
@@ -38,6 +40,9 @@ from tidelog.spark.sink.messages import AlreadyCommitted, Prepared, Written
 from tidelog.spark.sink.options import Guarantee, SinkOptions
 from tidelog.spark.sink.part import TaskPart
 from tidelog.spark.sink.task import TaskIdentity, current_task
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 class TidelogStreamWriter(DataSourceStreamArrowWriter):
