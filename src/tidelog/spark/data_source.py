@@ -61,6 +61,8 @@ class TidelogDataSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from tidelog.spark.sink import TidelogBatchWriter, parse_sink_options
 
+        if overwrite:
+            raise OptionError('a topic cannot be overwritten, only appended to: mode("append")')
         return TidelogBatchWriter(parse_sink_options(self.options, schema, streaming=False), schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802

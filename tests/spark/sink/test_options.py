@@ -11,6 +11,7 @@ from pyspark.sql.types import (
 )
 
 from tidelog.protocol.compression import Compression
+from tidelog.spark.data_source import TidelogDataSource
 from tidelog.spark.errors import OptionError
 from tidelog.spark.schema import HEADERS_TYPE, spark_schema
 from tidelog.spark.sink.options import OPTION_NAMES, Guarantee, SinkOptions, parse_sink_options
@@ -137,6 +138,27 @@ def test_the_topic_comes_from_the_option_or_from_the_column() -> None:
         parse_sink_options(options, schema(value=BinaryType(), topic=IntegerType()), streaming=True)
     columns = schema(value=BinaryType(), topic=StringType())
     assert parse_sink_options(options, columns, streaming=True).topic is None
+
+
+def test_a_checkpoint_is_for_queries() -> None:
+    options = {
+        "kafka.bootstrap.servers": "localhost:9092",
+        "topic": "orders",
+        "checkpointLocation": "/tmp/x",
+    }
+    assert parse_sink_options(options, VALUE, streaming=True)
+    with pytest.raises(OptionError, match="no option checkpointlocation"):
+        parse_sink_options(options, VALUE, streaming=False)
+
+
+def test_topics_are_not_overwritten() -> None:
+    options = {"kafka.bootstrap.servers": "localhost:9092", "topic": "orders"}
+    source = TidelogDataSource(options)
+    assert source.writer(VALUE, overwrite=False)
+    with pytest.raises(OptionError, match="only appended to"):
+        source.writer(VALUE, overwrite=True)
+    # The output mode `complete` of a query is this: it appends all rows of each batch.
+    assert source.streamWriter(VALUE, overwrite=True)
 
 
 def test_the_names_are_those_that_are_read() -> None:

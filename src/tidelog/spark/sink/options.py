@@ -103,8 +103,8 @@ _USED_SETTINGS = frozenset(
 _OWN_NAMES = frozenset(
     {"topic", "includeheaders", "deliveryguarantee", "transactionalidprefix", "partitioner"}
 )
-# Spark's own, which it hands on.
-_SPARK_NAMES = frozenset({"checkpointlocation", "queryname", "outputmode"})
+# Spark's own of a query, which it hands on.
+_QUERY_NAMES = frozenset({"checkpointlocation", "queryname", "outputmode"})
 
 OPTION_NAMES: frozenset[str] = _OWN_NAMES | {PREFIX + name for name in _USED_SETTINGS}
 """The options that the sink reads, in lower case."""
@@ -155,8 +155,9 @@ def parse_sink_options(
         raise OptionError(
             f"the sink has no path ({given['path']!r}): name the topic by the option topic"
         )
+    known = OPTION_NAMES | _QUERY_NAMES if streaming else OPTION_NAMES
     for name in given:
-        _check_name(name)
+        _check_name(name, known)
     bootstrap = given.get("kafka.bootstrap.servers", "").strip()
     if not bootstrap:
         raise OptionError("the option kafka.bootstrap.servers is missing: HOST:PORT,...")
@@ -238,7 +239,7 @@ def _is_headers(given: DataType) -> bool:
     )
 
 
-def _check_name(name: str) -> None:
+def _check_name(name: str, names: frozenset[str]) -> None:
     setting = name.removeprefix(PREFIX)
     if setting != name:
         if setting in _REFUSED_SETTINGS:
@@ -248,9 +249,9 @@ def _check_name(name: str) -> None:
         # A query that copies may have one set of options for both its ends.
         if is_known_client_setting(name):
             return
-    elif name in OPTION_NAMES or name in _SPARK_NAMES:
+    elif name in names:
         return
-    known = [*OPTION_NAMES, *_SPARK_NAMES, *(PREFIX + each for each in IGNORED_SETTINGS)]
+    known = [*names, *(PREFIX + each for each in IGNORED_SETTINGS)]
     near = difflib.get_close_matches(name, known, 1)
     hint = f": did you mean {_SPELLING.get(near[0], near[0])}?" if near else ""
     raise OptionError(f"the sink has no option {name}{hint}")
