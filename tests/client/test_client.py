@@ -1,10 +1,13 @@
 """The SDK against a real broker."""
 
+import subprocess
+import sys
 from collections import Counter
 from dataclasses import dataclass
 
 import pytest
 
+import tidelog.client
 from tidelog.client import (
     Client,
     ConnectError,
@@ -141,3 +144,13 @@ def test_hot_keys_are_split_and_carry_their_salt(broker: Broker, topic: str) -> 
         assert len({future.result(0).partition for future in futures}) == 3
         messages = read(client, topic, 600)
     assert sum(read_salt(message.headers) is not None for message in messages) >= 400
+
+
+def test_the_wire_client_does_not_import_librdkafka() -> None:
+    code = "import sys, tidelog.client.wire; assert 'confluent_kafka' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_every_public_name_is_there() -> None:
+    for name in tidelog.client.__all__:
+        assert getattr(tidelog.client, name) is not None

@@ -14,7 +14,9 @@
 It stands on confluent-kafka, so it works with any Kafka broker.
 """
 
-from tidelog.client.consuming import Batch, Subscription
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from tidelog.client.errors import (
     ClientError,
     ConnectError,
@@ -22,10 +24,13 @@ from tidelog.client.errors import (
     PublishError,
     SerializationError,
 )
-from tidelog.client.message import Headers, Message
-from tidelog.client.publishing import Delivery
-from tidelog.client.session import Client, connect
-from tidelog.client.worker import Backoff, Worker, WorkerReport
+
+if TYPE_CHECKING:
+    from tidelog.client.consuming import Batch, Subscription
+    from tidelog.client.message import Headers, Message
+    from tidelog.client.publishing import Delivery
+    from tidelog.client.session import Client, connect
+    from tidelog.client.worker import Backoff, Worker, WorkerReport
 
 __all__ = [
     "Backoff",
@@ -44,3 +49,26 @@ __all__ = [
     "WorkerReport",
     "connect",
 ]
+
+# Imported when they are asked for: who only needs the wire client does not wait for librdkafka.
+_PLACES = {
+    "Backoff": "worker",
+    "Batch": "consuming",
+    "Client": "session",
+    "Delivery": "publishing",
+    "Headers": "message",
+    "Message": "message",
+    "Subscription": "consuming",
+    "Worker": "worker",
+    "WorkerReport": "worker",
+    "connect": "session",
+}
+
+
+def __getattr__(name: str) -> object:
+    place = _PLACES.get(name)
+    if place is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = getattr(import_module(f"{__name__}.{place}"), name)
+    globals()[name] = found
+    return found
