@@ -1,0 +1,199 @@
+"""kill -9 of workers, broker and driver while a topic is archived: the lake is the topic.
+
+The archive follows a producer that never stops. In each life of the driver a Python process of
+Spark is killed, then the broker, then the driver with all its processes, each in the middle of a
+batch. At the end every offset must be in the lake once, with the bytes that a consumer reads.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import psutil
+import pyarrow.dataset as ds
+import pytest
+from confluent_kafka import Producer
+from deltalake import DeltaTable
+
+from tests.spark.lake import topics
+from tests.spark.lake.test_archive import PARTITIONS, held
+from tidelog.spark.lake.errors import LakeError
+from tidelog.spark.lake.reading import LakeTable
+from tidelog.spark.lake.table import FORMATS
+from tidelog.testing import Broker
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
+
+TOPIC = "kept"
+LIVES = 3
+WAIT_S = 180.0
+
+_DRIVER = """
+import sys
+from tidelog.spark import lake, session
+path, topic, bootstrap, format_name, follow = sys.argv[1:]
+lake.archive(
+    [topic],
+    path,
+    bootstrap=bootstrap,
+    spark=session("chaos", master="local[2,4]", conf={"spark.driver.memory": "1g"}),
+    format=format_name,
+    follow=follow == "follow",
+    interval_s=0,
+    offsets_per_batch=5000,
+    compact_every=4,
+)
+"""
+
+
+@pytest.mark.parametrize("format_name", FORMATS)
+def test_the_lake_is_the_topic_whatever_is_killed(tmp_path: Path, format_name: str) -> None:
+    rng = random.Random(format_name)
+    lake = tmp_path / "lake"
+    with Broker(mode="process") as broker:
+        topics.create(broker.bootstrap_servers, TOPIC, PARTITIONS)
+        with _producing(broker.bootstrap_servers, rng.random()):
+            for _ in range(LIVES):
+                with _driver(tmp_path, lake, broker, format_name, "follow") as driver:
+                    _wait_for_progress(lake, driver)
+                    time.sleep(rng.uniform(0, 1))
+                    _kill_worker(driver, rng)
+                    _wait_for_progress(lake, driver)
+                    time.sleep(rng.uniform(0, 1))
+                    broker.kill()
+                    time.sleep(rng.uniform(0, 2))
+                    broker.start()
+                    _wait_for_progress(lake, driver)
+                    time.sleep(rng.uniform(0, 2))
+        with _driver(tmp_path, lake, broker, format_name, "once") as driver:
+            assert driver.wait(WAIT_S) == 0, _last_words(tmp_path)
+        ends = topics.ends(broker.bootstrap_servers, TOPIC, PARTITIONS)
+        assert LakeTable(lake).coverage(TOPIC) == ends
+        everything = topics.consume(broker.bootstrap_servers, TOPIC, PARTITIONS)
+    assert held(lake, TOPIC) == everything
+    if format_name == "delta":
+        plain = DeltaTable(str(lake)).to_pyarrow_dataset()
+    else:
+        plain = ds.dataset(lake, format="parquet", partitioning="hive")
+    assert plain.count_rows() == sum(map(len, everything.values()))
+
+
+@contextmanager
+def _producing(bootstrap: str, seed: float) -> Iterator[None]:
+    """Records of all sizes until the block ends; all of them are acknowledged then."""
+    stop = threading.Event()
+    failures: list[BaseException] = []
+
+    def run() -> None:
+        rng = random.Random(seed)
+        settings = {
+            "bootstrap.servers": bootstrap,
+            "enable.idempotence": True,
+            "linger.ms": 10,
+            "log_level": 0,
+        }
+        try:
+            producer = Producer(settings)
+            while not stop.is_set():
+                for _ in range(50):
+                    producer.produce(
+                        TOPIC,
+                        value=rng.randbytes(rng.choice([0, 10, 100, 2000])),
+                        key=rng.randbytes(8) if rng.random() < 0.5 else None,
+                        partition=rng.randrange(PARTITIONS),
+                    )
+                producer.poll(0.02)
+            assert producer.flush(120) == 0
+        except BaseException as error:  # noqa: BLE001  it is raised again in the test's thread
+            failures.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join(150)
+    assert not failures
+    assert not thread.is_alive()
+
+
+@contextmanager
+def _driver(
+    folder: Path, lake: Path, broker: Broker, format_name: str, how: str
+) -> Iterator[subprocess.Popen[bytes]]:
+    """An archive in a process group of its own, of which nothing is left after the block."""
+    command = [sys.executable, "-c", _DRIVER, str(lake), TOPIC, broker.bootstrap_servers]
+    with open(folder / "driver.log", "ab") as output:
+        driver = subprocess.Popen(
+            [*command, format_name, how],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+    try:
+        yield driver
+    finally:
+        processes = _below(driver)
+        with suppress(ProcessLookupError):
+            os.killpg(driver.pid, signal.SIGKILL)
+        for each in processes:
+            with suppress(psutil.NoSuchProcess):
+                each.kill()
+        driver.wait()
+
+
+def _kill_worker(driver: subprocess.Popen[bytes], rng: random.Random) -> None:
+    """Kill one of Spark's Python processes that run tasks."""
+    workers = []
+    for each in _below(driver):
+        with suppress(psutil.NoSuchProcess):
+            if any("pyspark.daemon" in part for part in each.cmdline()):
+                workers.append(each)
+    assert workers
+    with suppress(psutil.NoSuchProcess):
+        rng.choice(workers).kill()
+
+
+def _below(driver: subprocess.Popen[bytes]) -> list[psutil.Process]:
+    try:
+        return psutil.Process(driver.pid).children(recursive=True)
+    except psutil.NoSuchProcess:
+        return []
+
+
+def _wait_for_progress(lake: Path, driver: subprocess.Popen[bytes]) -> None:
+    """Wait until the archive has added some batches."""
+    target = _archived(lake) + 5000
+    _wait_until(
+        lambda: _archived(lake) >= target or driver.poll() is not None, "progress of the archive"
+    )
+    # A driver that has ended did so because of a kill; the next life goes on.
+
+
+def _archived(lake: Path) -> int:
+    try:
+        return sum(end for _, end in LakeTable(lake).coverage(TOPIC).values())
+    except LakeError:
+        return 0
+
+
+def _wait_until(is_done: Callable[[], bool], what: str) -> None:
+    deadline_s = time.monotonic() + WAIT_S
+    while not is_done():
+        assert time.monotonic() < deadline_s, f"not within {WAIT_S:g} s: {what}"
+        time.sleep(0.1)
+
+
+def _last_words(folder: Path) -> str:
+    return (folder / "driver.log").read_bytes()[-3000:].decode(errors="replace")
