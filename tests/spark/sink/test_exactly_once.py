@@ -12,6 +12,7 @@ import pytest
 from tests.spark.sink.query import Parts, Query, kinds, rows
 from tests.spark.sink.topics import WAIT_S, assert_committed, committed_values
 from tidelog.spark.errors import OptionError, SparkError
+from tidelog.spark.sink import part
 from tidelog.spark.sink.markers import MARKER_PLACE, Decision, Markers
 from tidelog.spark.sink.messages import Prepared
 from tidelog.spark.sink.transaction import ONGOING, OpenTransaction, Transactions
@@ -253,6 +254,19 @@ def test_with_transactions_v2_the_next_batch_goes_on_without_asking(query: Query
     assert first.transaction.producer_id == second.transaction.producer_id
     assert second.transaction.producer_epoch == first.transaction.producer_epoch + 1
     check(query, ["v0", "v1"])
+
+
+def test_workers_take_turns(query: Query) -> None:
+    """A task of the next batch runs wherever there is room."""
+    memories: list[dict[tuple[str, int], tuple[int, OpenTransaction]]] = [{}, {}]
+    for number in range(6):
+        memory = memories[number // 2 % 2]
+        part._prepared.clear()
+        part._prepared.update(memory)
+        query.run(number, {0: [f"v{number}"]})
+        memory.clear()
+        memory.update(part._prepared)
+    check(query, [f"v{number}" for number in range(6)])
 
 
 def test_the_markers_are_in_a_topic_of_their_own(query: Query) -> None:

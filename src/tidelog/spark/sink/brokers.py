@@ -46,6 +46,7 @@ _TRANSACTION_FEATURE = "transaction.version"
 # New partitions of a topic are used after this long.
 _TOPIC_AGE_S_MAX = 60.0
 _REQUESTS_IN_FLIGHT_MAX = 100
+_COORDINATORS_MAX = 10_000
 _CREATE_TIMEOUT_MS = 10_000
 
 _COORDINATOR_MOVES = frozenset(
@@ -311,6 +312,10 @@ class Brokers:
     def _find_coordinators(self, kind: int, keys: Sequence[str]) -> dict[str, Address]:
         known = self._known.coordinators
         unknown = [key for key in keys if (kind, key) not in known]
+        if len(known) > _COORDINATORS_MAX:
+            # Every job has ids of its own.
+            known.clear()
+            unknown = list(keys)
         while unknown:
             request = FindCoordinatorRequest(
                 key=unknown[0], key_type=kind, coordinator_keys=unknown

@@ -39,7 +39,7 @@ class TaskPart:
         if self._is_done(committed, decision):
             return None
         if not self.is_repair:
-            following = self._following()
+            following = self._following(committed)
             if following is not None and self._enter(following):
                 return following
         transaction = self._transactions.init(self.transactional_id, self._timeout_ms)
@@ -80,16 +80,17 @@ class TaskPart:
         self.is_repair = self.transactional_id in lost
         return not self.is_repair
 
-    def _following(self) -> OpenTransaction | None:
+    def _following(self, committed: int) -> OpenTransaction | None:
         """The transaction after the one that this process prepared for an earlier batch.
 
-        Not for the same batch: that one may be committed by a driver from before, unseen.
+        Not for the same batch: that one may be committed by a driver from before, unseen. Nor if
+        another process has committed a later one since.
         """
         known = _prepared.pop((self.transactional_id, self._timeout_ms), None)
         if known is None:
             return None
         batch_id, last = known
-        if batch_id >= self._batch_id or not last.is_v2:
+        if batch_id >= self._batch_id or batch_id < committed or not last.is_v2:
             return None
         return replace(last, producer_epoch=last.producer_epoch + 1)
 
