@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tidelog.cli.failures import EXIT_NOT_FOUND
+from tidelog.cli.failures import EXIT_NOT_FOUND, fail
 from tidelog.cli.options import bootstrap_option, json_option
 from tidelog.cli.output import console, print_json, table
 from tidelog.cli.positions import Position
@@ -71,6 +71,8 @@ def command(
     ranges = {name: each.ranges(bound(start), bound(end)) for name, each in sources.items()}
     if compare_lake:
         ranges = dict.fromkeys(ranges, common(ranges["live"], ranges["lake"]))
+        if not ranges["live"]:
+            fail("topic and lake have no offsets in common", exit_code=EXIT_NOT_FOUND)
     comparison = None
     with spark_session("audit", master, conf) as spark:
         rows = {name: each.rows(spark, ranges[name]) for name, each in sources.items()}

@@ -65,11 +65,12 @@ def shop_file() -> descriptor_pb2.FileDescriptorProto:
 
 
 def old_file() -> descriptor_pb2.FileDescriptorProto:
-    """`old.proto`, of proto2: a field that must be there and one that need not."""
+    """`old.proto`, of proto2: a field that must be there, and two that need not."""
     file = descriptor_pb2.FileDescriptorProto(name="old.proto", package="shop", syntax="proto2")
     message = file.message_type.add(name="Old")
     _add(message, "id", 1, _F.TYPE_INT32, label=_REQUIRED)
     _add(message, "name", 2, _F.TYPE_STRING)
+    _add(message, "from", 3, _F.TYPE_STRING)
     return file
 
 

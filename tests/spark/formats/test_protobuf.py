@@ -106,8 +106,9 @@ def test_an_enum_without_a_name_is_its_number() -> None:
 
 def test_required_fields_are_required() -> None:
     old = message_class("shop.Old")
-    rows, corrupt = _decode([old(id=3).SerializeToString(), b"\x12\x01x"], "shop.Old")
-    assert rows == [{"id": 3, "name": None}, {"id": None, "name": None}]
+    whole = old(id=3, **{"from": "here"}).SerializeToString()
+    rows, corrupt = _decode([whole, b"\x12\x01x"], "shop.Old")
+    assert rows == [{"id": 3, "name": None, "from": "here"}, dict.fromkeys(["id", "name", "from"])]
     assert "required fields are missing: id" in corrupt[1]
 
 

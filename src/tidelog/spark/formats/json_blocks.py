@@ -51,6 +51,9 @@ _READ_AS: dict[type[DataType], pa.DataType] = {
     TimestampNTZType: pa.string(),
 }
 
+# Arrow counts the bytes of a block, and of a column, in 32 bits.
+_TEXT_BYTES_MAX = 1 << 30
+
 
 class BlockParser:
     """Parses whole columns of JSON, or says that it cannot. Made by `for_schema`."""
@@ -76,7 +79,7 @@ class BlockParser:
             )
             _, ends, text = lines.buffers()
             text = text.slice(0, int(np.frombuffer(ends, np.int32)[len(values)]))
-            if np.frombuffer(text, np.uint8).min() == 0:
+            if text.size > _TEXT_BYTES_MAX or np.frombuffer(text, np.uint8).min() == 0:
                 return None
             table = pa_json.read_json(
                 pa.BufferReader(text),
@@ -91,8 +94,7 @@ class BlockParser:
                 _finish(column, field.dataType)
                 for column, field in zip(rows.flatten(), self._schema, strict=True)
             ]
-        except ValueError:
-            # ArrowInvalid is one, and so is a text that is no time.
+        except (pa.ArrowException, ValueError):
             return None
 
 

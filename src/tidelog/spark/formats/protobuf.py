@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 
 from tidelog.spark.formats.decoding import Decoded, decode_rows
 from tidelog.spark.formats.framing import confluent_message_start
-from tidelog.spark.formats.protobuf_schema import message_columns
+from tidelog.spark.formats.protobuf_schema import has_required_fields, message_columns
 
 
 class ProtobufFraming(Enum):
@@ -38,6 +38,7 @@ class ProtobufDecoder:
         descriptor = _find(descriptor_set, message)
         self._class = GetMessageClass(descriptor)
         self._place = _place(descriptor)
+        self._has_required_fields = has_required_fields(descriptor)
         self._columns = message_columns(descriptor)
         assert isinstance(self._columns.spark_type, StructType)
         self.schema = self._columns.spark_type
@@ -51,9 +52,8 @@ class ProtobufDecoder:
     def _parse(self, data: bytes) -> Any:
         if self._framing is ProtobufFraming.CONFLUENT:
             data = data[confluent_message_start(data, self._place) :]
-        message = self._class()
-        message.ParseFromString(data)
-        if not message.IsInitialized():
+        message = self._class.FromString(data)
+        if self._has_required_fields and not message.IsInitialized():
             missing = ", ".join(message.FindInitializationErrors())  # type: ignore[attr-defined]
             raise ValueError(f"required fields are missing: {missing}")
         return message

@@ -16,7 +16,7 @@ when it was not; any other has its default then, as everywhere in Protobuf.
 """
 
 from collections.abc import Callable, Sequence
-from decimal import Decimal
+from keyword import iskeyword
 from typing import Any
 
 import pyarrow as pa
@@ -37,7 +37,6 @@ from pyspark.sql.types import (
 
 from tidelog.spark.formats.columns import (
     Column,
-    DecimalColumn,
     ListColumn,
     MapColumn,
     MicrosColumn,
@@ -45,7 +44,7 @@ from tidelog.spark.formats.columns import (
     StructColumn,
 )
 
-Getter = Callable[[Any], Any]
+Change = Callable[[Any], Any]
 
 _SCALARS: dict[int, Callable[[], DataType]] = {
     FieldDescriptor.TYPE_DOUBLE: DoubleType,
@@ -74,10 +73,24 @@ def message_columns(message: Descriptor) -> StructColumn:
     return _message(message, "", ())
 
 
+def has_required_fields(message: Descriptor) -> bool:
+    """Whether the message, or one inside of it, has fields that must be set."""
+    waiting, seen = [message], set()
+    while waiting:
+        each = waiting.pop()
+        if each.full_name in seen:
+            continue
+        seen.add(each.full_name)
+        if any(_is_required(field) for field in each.fields):
+            return True
+        waiting += [field.message_type for field in each.fields if field.message_type is not None]
+    return False
+
+
 class _Mapped:
     """Values that are changed before they become another column's."""
 
-    def __init__(self, column: Column, change: Getter) -> None:
+    def __init__(self, column: Column, change: Change) -> None:
         self._column = column
         self._change = change
 
@@ -106,20 +119,26 @@ def _message(message: Descriptor, path: str, outer: tuple[str, ...]) -> StructCo
     if not message.fields:
         raise ValueError(f"{path or message.full_name} has no fields")
     inner = (*outer, message.full_name)
-    fields: list[tuple[str, Column]] = []
-    getters = []
+    fields = [
+        (field.name, _field(field, f"{path}.{field.name}" if path else field.name, inner))
+        for field in message.fields
+    ]
+    return StructColumn(fields, _parts(message))
+
+
+def _parts(message: Descriptor) -> Callable[[Any], tuple[Any, ...]]:
+    """A function that takes a message apart, in straight-line code: half the time of a loop."""
+    parts = []
     for field in message.fields:
-        field_path = f"{path}.{field.name}" if path else field.name
-        fields.append((field.name, _field(field, field_path, inner)))
-        getters.append(_getter(field))
-    return StructColumn(fields, lambda value: tuple([get(value) for get in getters]))
-
-
-def _getter(field: FieldDescriptor) -> Getter:
-    name = field.name
-    if not _is_repeated(field) and field.has_presence:
-        return lambda value: getattr(value, name) if value.HasField(name) else None
-    return lambda value: getattr(value, name)
+        # A name may be a word of Python's, so it cannot always stand behind a point.
+        is_plain = field.name.isidentifier() and not iskeyword(field.name)
+        name = repr(field.name)
+        value = f"message.{field.name}" if is_plain else f"getattr(message, {name})"
+        if field.has_presence and not _is_repeated(field):
+            value = f"({value} if message.HasField({name}) else None)"
+        parts.append(value)
+    made: Callable[[Any], tuple[Any, ...]] = eval(f"lambda message: ({', '.join(parts)},)", {})
+    return made
 
 
 def _field(field: FieldDescriptor, path: str, outer: tuple[str, ...]) -> Column:
@@ -141,11 +160,17 @@ def _is_repeated(field: FieldDescriptor) -> bool:
     return bool(field.label == FieldDescriptor.LABEL_REPEATED)  # type: ignore[attr-defined]
 
 
+def _is_required(field: FieldDescriptor) -> bool:
+    if hasattr(field, "is_required"):
+        return bool(field.is_required)
+    return bool(field.label == FieldDescriptor.LABEL_REQUIRED)  # type: ignore[attr-defined]
+
+
 def _single(field: FieldDescriptor, path: str, outer: tuple[str, ...]) -> Column:
     if field.type in _SCALARS:
         return PlainColumn(_SCALARS[field.type]())
     if field.type in _UNSIGNED_64:
-        return _Mapped(DecimalColumn(DecimalType(20, 0)), Decimal)
+        return PlainColumn(DecimalType(20, 0))
     if field.enum_type is not None:
         return _Mapped(PlainColumn(StringType()), _enum_name(field.enum_type))
     message = field.message_type
@@ -165,6 +190,6 @@ def _micros(value: Any) -> int:
     return int(value.seconds * 1_000_000 + value.nanos // 1000)
 
 
-def _enum_name(enum: EnumDescriptor) -> Getter:
+def _enum_name(enum: EnumDescriptor) -> Change:
     names = {value.number: value.name for value in enum.values}
     return lambda number: names.get(number) or str(number)

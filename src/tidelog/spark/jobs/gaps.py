@@ -12,7 +12,7 @@ from enum import Enum
 from typing import Protocol
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from tidelog.protocol.topic_partition import TopicPartition
@@ -72,16 +72,14 @@ class Archived:
     coverage: Mapping[TopicPartition, tuple[int, int]]
 
     def explain(self, gaps: DataFrame) -> DataFrame:
-        is_covered: Column = F.lit(False)
-        for name, (start, end) in self.coverage.items():
-            is_covered = is_covered | (
-                (F.col("topic") == name.topic)
-                & (F.col("partition") == name.partition)
-                & (F.col("first") >= start)
-                & (F.col("last") < end)
-            )
+        covered = gaps.sparkSession.createDataFrame(
+            [(*name, start, end) for name, (start, end) in self.coverage.items()],
+            "topic string, partition int, start long, end long",
+        )
+        is_covered = (F.col("first") >= F.col("start")) & (F.col("last") < F.col("end"))
         kind = F.when(is_covered, GapKind.ARCHIVED.value).otherwise(GapKind.LOST.value)
-        return gaps.withColumn("kind", kind)
+        joined = gaps.join(F.broadcast(covered), ["topic", "partition"], "left")
+        return joined.withColumn("kind", kind).drop("start", "end")
 
 
 @dataclass(frozen=True, slots=True)
