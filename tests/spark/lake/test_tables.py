@@ -15,12 +15,13 @@ from tests.spark.lake.archived import DAY_US, START_US, archive, make, rows, wri
 from tidelog.spark.errors import OptionError
 from tidelog.spark.lake import parquet_table
 from tidelog.spark.lake.archive_commit import commit_archived
+from tidelog.spark.lake.compaction import compact
 from tidelog.spark.lake.data_file import DataFile
 from tidelog.spark.lake.errors import CommitConflict, LakeError
 from tidelog.spark.lake.layout import archive_layout
 from tidelog.spark.lake.opening import local_path, open_or_create, open_table
 from tidelog.spark.lake.parquet_table import ParquetTable
-from tidelog.spark.lake.reading import LakeTable
+from tidelog.spark.lake.reading import LakeTable, TimeRange
 from tidelog.spark.lake.table import FORMATS, Change
 from tidelog.spark.offsets import OffsetRange
 
@@ -113,16 +114,28 @@ def test_rows_are_in_their_folders_and_keep_all_columns(
 
 
 @both_formats
-def test_a_record_without_a_time_is_kept(tmp_path: Path, format_name: str) -> None:
+def test_a_record_without_a_time_or_with_an_odd_one_is_kept(
+    tmp_path: Path, format_name: str
+) -> None:
     table = make(tmp_path / "lake", format_name)
-    batch = rows("t", 0, [0, 1])
-    timeless = batch.set_column(
-        5, batch.schema.field("timestamp"), pa.nulls(2, batch.schema.field("timestamp").type)
-    )
-    commit_archived(table, [write(table, OffsetRange("t", 0, 0, 2), [timeless])])
-    assert [file.folder for file in table.snapshot().files] == ["date=__HIVE_DEFAULT_PARTITION__"]
-    read = _read(tmp_path / "lake", 0, 2)
-    assert [each for batch in read for each in batch["timestamp"].to_pylist()] == [None, None]
+    odd = [2**63 - 1, -(2**63), 253_402_300_800_000_000, -62_135_596_800_000_001]
+    last, first = 253_402_300_799_999_999, -62_135_596_800_000_000
+    batch = rows("t", 0, list(range(7)), [0, *odd, last, first])
+    times = pa.array([None, *odd, last, first], batch.schema.field("timestamp").type)
+    batch = batch.set_column(5, batch.schema.field("timestamp"), times)
+    commit_archived(table, [write(table, OffsetRange("t", 0, 0, 7), [batch])])
+    assert {file.folder for file in table.snapshot().files} == {
+        "date=__HIVE_DEFAULT_PARTITION__",
+        "date=9999-12-31",
+        "date=0001-01-01",
+    }
+    read = pa.Table.from_batches(_read(tmp_path / "lake", 0, 7)).combine_chunks()
+    assert read["timestamp"].chunk(0).equals(times)
+    assert compact(table).files_before == 0
+    within = TimeRange(first, 0)
+    lake = LakeTable(tmp_path / "lake")
+    (chosen,) = lake.read_range(OffsetRange("t", 0, 0, 7), True, times=within)
+    assert chosen.column("offset").to_pylist() == [6]
 
 
 def test_a_parquet_commit_whose_moves_were_cut_off_is_finished(
@@ -145,8 +158,8 @@ def test_a_parquet_commit_whose_moves_were_cut_off_is_finished(
     assert len(_plain(tmp_path / "lake", "parquet")) < 25
     again = open_table(tmp_path / "lake")
     assert not commit_archived(again, written)
-    assert again.vacuum(0) == 0
     assert len(_plain(tmp_path / "lake", "parquet")) == 25
+    assert again.vacuum(0) == 0
 
 
 def test_a_parquet_batch_that_died_before_its_decision_is_not_there(

@@ -14,10 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from tidelog.spark.lake.data_file import DataFile
-from tidelog.spark.lake.errors import LakeError
+from tidelog.spark.lake.reading import open_parquet
 from tidelog.spark.lake.table import Change, Snapshot, Table, commit_with_retries
 from tidelog.spark.lake.writing import (
     DEFAULT_TARGET_FILE_BYTES,
@@ -166,11 +165,7 @@ def _row_groups(table: Table, files: Sequence[DataFile]) -> Iterator[tuple[int |
     schema = table.layout.file_schema
     found: list[tuple[tuple[int, int, int, int], int | None, Any, int]] = []
     for number, file in enumerate(files):
-        place = table.place(file)
-        try:
-            parquet = pq.ParquetFile(place, page_checksum_verification=True)
-        except (OSError, pa.ArrowInvalid) as error:
-            raise LakeError(f"{place} cannot be read: {error}") from error
+        parquet = open_parquet(table, file)
         for index in range(parquet.metadata.num_row_groups):
             partition, offset = _first(parquet.metadata, index, file)
             place_in_order = (partition or 0, offset, number, index)

@@ -27,13 +27,18 @@ class Advance:
 
 def covered(topic: str, version_of: VersionOf) -> dict[int, tuple[int, int]]:
     """A topic's coverage by partition, from the transactions of a table's log."""
-    found = {}
-    for partition in range(version_of(_partitions_id(topic)) or 0):
-        start = version_of(_bound_id(topic, partition, "start"))
-        end = version_of(_bound_id(topic, partition, "end"))
-        if start is not None and end is not None:
-            found[partition] = (start, end)
-    return found
+    found = {
+        partition: covered_range(topic, partition, version_of)
+        for partition in range(version_of(_partitions_id(topic)) or 0)
+    }
+    return {partition: bounds for partition, bounds in found.items() if bounds is not None}
+
+
+def covered_range(topic: str, partition: int, version_of: VersionOf) -> tuple[int, int] | None:
+    """The coverage of one partition."""
+    start = version_of(_bound_id(topic, partition, "start"))
+    end = version_of(_bound_id(topic, partition, "end"))
+    return None if start is None or end is None else (start, end)
 
 
 def advance(

@@ -159,10 +159,12 @@ def _span(row: Mapping[str, Any]) -> Span | None:
     topic = bound("min", "topic")
     partitions = bound("min", "partition"), bound("max", "partition")
     offsets = bound("min", "offset"), bound("max", "offset")
-    times = bound("min", "timestamp"), bound("max", "timestamp")
-    if topic is None or topic != bound("max", "topic") or None in (*partitions, *offsets, *times):
+    if topic is None or topic != bound("max", "topic") or None in (*partitions, *offsets):
         return None
-    low_us, high_us = ((each - _EPOCH) // timedelta(microseconds=1) for each in times)
+    # A file may hold times that no calendar has: then there is no statistic of them.
+    low, high = bound("min", "timestamp"), bound("max", "timestamp")
+    low_us = -(2**63) if low is None else (low - _EPOCH) // timedelta(microseconds=1)
+    high_us = 2**63 - 1 if high is None else (high - _EPOCH) // timedelta(microseconds=1)
     return Span(topic, *partitions, *offsets, low_us, high_us)
 
 
@@ -183,13 +185,20 @@ def _statistics(file: DataFile) -> str:
             "offset": span.offset_max,
             "timestamp": _iso(span.timestamp_max_us),
         }
-        measured = [name for name in lows if name not in file.partition_values]
+        measured = [
+            name
+            for name in lows
+            if name not in file.partition_values and None not in (lows[name], highs[name])
+        ]
         made["minValues"] = {name: lows[name] for name in measured}
         made["maxValues"] = {name: highs[name] for name in measured}
         made["nullCount"] = {name: 0 for name in measured if name != "timestamp"}
     return json.dumps(made)
 
 
-def _iso(timestamp_us: int) -> str:
-    moment = _EPOCH + timedelta(microseconds=timestamp_us)
-    return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+def _iso(timestamp_us: int) -> str | None:
+    try:
+        moment = _EPOCH + timedelta(microseconds=timestamp_us)
+    except OverflowError:
+        return None
+    return moment.replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"

@@ -28,6 +28,10 @@ _DERIVED = {"date": pa.date32(), "hour": pa.int32()}
 
 _HOUR_US = 3_600_000_000
 
+# The years that a calendar has here, 1 to 9999; a record may claim any time at all.
+_HOURS_MIN = -719_162 * 24
+_HOURS_MAX = 2_932_897 * 24 - 1
+
 # What Spark and Hive write as %XX in the name of a folder; everything else stands as it is.
 _ESCAPES = {ord(each): f"%{ord(each):02X}" for each in "\"#%'*/:=?\\\x7f{[]^"} | {
     each: f"%{each:02X}" for each in range(1, 32)
@@ -85,12 +89,13 @@ def archive_layout(partition_by: Sequence[str]) -> Layout:
 
 
 def _with_derived(batch: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch:
-    """Date and hour, in UTC, from the record's timestamp; null where that is null."""
+    """Date and hour, in UTC, from the record's timestamp; null where no calendar has that."""
     if not _DERIVED.keys() & set(columns):
         return batch
     timestamps = batch.column("timestamp")
     hours = pc.fill_null(timestamps.cast(pa.int64()), 0).to_numpy(zero_copy_only=False) // _HOUR_US
     missing = pc.is_null(timestamps).to_numpy(zero_copy_only=False)
+    missing = missing | (hours < _HOURS_MIN) | (hours > _HOURS_MAX)
     derived = {"date": (hours // 24).astype(np.int32), "hour": (hours % 24).astype(np.int32)}
     for name, kind in _DERIVED.items():
         if name in columns:

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from tidelog.spark.lake.coverage import covered
+from tidelog.spark.lake.coverage import covered, covered_range
 from tidelog.spark.lake.data_file import DataFile
 from tidelog.spark.lake.errors import LakeError
 from tidelog.spark.lake.opening import open_table
@@ -30,6 +30,7 @@ OPTION_NAMES = frozenset({"lake"})
 
 _ROWS_MAX = 20_000
 _BATCH_BYTES_MAX = 32 << 20
+_OPEN_TRIES_MAX = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +77,8 @@ class LakeTable:
         Memory is bounded by a batch and the row groups whose offsets interleave. The range must be
         covered: LakeError otherwise.
         """
-        start, end = self.coverage(wanted.topic).get(wanted.partition, (0, 0))
+        held = covered_range(wanted.topic, wanted.partition, self.snapshot.transaction)
+        start, end = held or (0, 0)
         if wanted.size > 0 and not start <= wanted.start <= wanted.end <= end:
             raise LakeError(
                 f"the lake at {self._table.root} holds {wanted.topic}-{wanted.partition} from "
@@ -131,11 +133,7 @@ class _OpenFile:
     parquet: Any = field(init=False)
 
     def __post_init__(self) -> None:
-        place = self.table.place(self.file)
-        try:
-            self.parquet = pq.ParquetFile(place, page_checksum_verification=True)
-        except (OSError, pa.ArrowInvalid) as error:
-            raise LakeError(f"{place} cannot be read: {error}") from error
+        self.parquet = open_parquet(self.table, self.file)
 
     def row_groups(self, wanted: OffsetRange) -> Iterator[_RowGroup]:
         """Those that may hold records of the range."""
@@ -170,6 +168,20 @@ class _OpenFile:
             # Another writer's compaction does not know our order.
             rows = rows.take(np.argsort(offsets, kind="stable"))
         return rows
+
+
+def open_parquet(table: Table, file: DataFile) -> Any:
+    """A file with its footer read, wherever a compaction may be moving it."""
+    for tries_left in reversed(range(_OPEN_TRIES_MAX)):
+        place = table.place(file)
+        try:
+            return pq.ParquetFile(place, page_checksum_verification=True)
+        except FileNotFoundError as error:
+            if not tries_left:
+                raise LakeError(f"{place} is in the log of the lake, and missing") from error
+        except (OSError, pa.ArrowInvalid) as error:
+            raise LakeError(f"{place} cannot be read: {error}") from error
+    raise AssertionError("the last try returns or raises")
 
 
 def _may_hold(file: DataFile, wanted: OffsetRange, times: TimeRange | None) -> bool:

@@ -87,6 +87,7 @@ def commit_with_retries(table: Table, decide: Callable[[Snapshot], Change | None
         base = table.snapshot()
         change = decide(base)
         if change is None:
+            table.finish_moves()
             return False
         try:
             table.commit(base, change)
