@@ -16,7 +16,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from tidelog.spark.session import session
 
 _PAUSE_S = 0.2
-_ROWS_PER_BATCH = 6_000
+_ROWS_PER_BATCH = 10_000
 
 
 def start(

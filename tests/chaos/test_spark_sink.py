@@ -21,7 +21,7 @@ from tidelog.testing import Broker
 
 PARTITIONS = 3
 SOURCE, TARGET = "in", "out"
-ROWS_PER_SECOND = 2_000
+ROWS_PER_SECOND = 1_000
 PROGRESS_S_MAX = 180.0
 DRAIN_S_MAX = 600.0
 
