@@ -39,6 +39,14 @@ def test_the_error_of_a_python_worker_goes_before_spark_s_words_about_it() -> No
     assert failure_reason(_PYTHON) == reason
 
 
+def test_what_java_raised_goes_before_the_call_that_met_it() -> None:
+    text = (
+        "An error occurred while calling o762.start.\n: org.apache.spark.SparkException: [X] no\n"
+        "\tat org.apache.spark.sql.Some$.thing(Some.scala:1)\n"
+    )
+    assert failure_reason(text) == "SparkException: [X] no"
+
+
 def test_there_is_always_a_reason_of_bounded_length() -> None:
     assert failure_reason("") == "it failed without a reason"
     assert len(failure_reason("x" * 9_999)) == 500

@@ -6,6 +6,7 @@ _END = re.compile(
     r"\n+(?:=== Streaming Query ===|JVM stacktrace:|\s*at [\w.$]+\(|Driver stacktrace:)"
 )
 _QUERY = re.compile(r"^\[STREAM_FAILED\] Query \[[^\]]*\] terminated with exception: ")
+_CALL = re.compile(r"^An error occurred while calling \S+\n: (?:[\w$]+\.)*")
 _SQLSTATE = re.compile(r"( SQLSTATE: \w+)+$")
 _RAISED = re.compile(r"^(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:Error|Exception|Exit|Interrupt)\b.*")
 _LENGTH_MAX = 500
@@ -23,7 +24,7 @@ def failure_reason(text: str) -> str:
     python_error = _last_python_error(text)
     if python_error is not None:
         return _shortened(python_error)
-    head = _END.split(text, maxsplit=1)[0].strip()
+    head = _CALL.sub("", _END.split(text, maxsplit=1)[0].strip())
     line = _QUERY.sub("", head).split("\n", 1)[0].strip()
     return _shortened(_SQLSTATE.sub("", line)) or "it failed without a reason"
 

@@ -33,6 +33,7 @@ def pipeline_session(
 
         own = session(spec.name, master=master or spec.spark.master, conf=wanted)
         try:
+            _activate(own)
             yield own
         finally:
             _stop(own)
@@ -42,7 +43,18 @@ def pipeline_session(
     for name, value in settings.items():
         if beside.conf.isModifiable(name):
             beside.conf.set(name, value)
-    yield beside
+    _activate(beside)
+    try:
+        yield beside
+    finally:
+        _activate(given)
+
+
+def _activate(spark: SparkSession) -> None:
+    """Make it the session of this thread: Spark looks there for sources and sinks in Python."""
+    java = getattr(spark, "_jvm", None)
+    if java is not None:
+        java.SparkSession.setActiveSession(spark._jsparkSession)
 
 
 def _stop(spark: SparkSession) -> None:

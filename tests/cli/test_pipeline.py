@@ -1,0 +1,184 @@
+"""`tidelog pipeline`."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import Run, run_command
+from tidelog.testing import Broker
+
+_WAIT_S = 120.0
+
+_COUNT = """
+[pipeline]
+name = "{name}"
+checkpoint = "checkpoints"
+trigger = "{trigger}"
+[brokers]
+bootstrap = "${{TIDELOG_BOOTSTRAP}}"
+[spark]
+master = "local[2,4]"
+conf."spark.driver.memory" = "1g"
+conf."spark.sql.shuffle.partitions" = 1
+[sources.words]
+topic = "{topic}"
+starting_offsets = "earliest"
+format = "string"
+[steps.upper]
+sql = "SELECT upper(value) AS value FROM words"
+[sinks.out]
+from = "upper"
+topic = "{topic}.out"
+[sinks.screen]
+kind = "console"
+from = "upper"
+"""
+
+
+def _file(folder: Path, topic: str, trigger: str, name: str = "count") -> Path:
+    file = folder / "count.toml"
+    file.write_text(_COUNT.format(name=name, topic=topic, trigger=trigger))
+    return file
+
+
+def test_init_writes_a_file_that_validates_and_plans(tmp_path: Path) -> None:
+    file = tmp_path / "orders.toml"
+    assert "wrote" in run_command("pipeline", "init", str(file), "--name", "orders").stdout
+    done = run_command("pipeline", "validate", str(file))
+    assert (done.returncode, done.stdout) == (0, f"{file}: no errors\n")
+    assert "exists already" in run_command("pipeline", "init", str(file)).stderr
+    tree = run_command("pipeline", "plan", str(file)).stdout
+    assert "distinct_orders [dedupe] by id within the watermark" in tree
+    plan = json.loads(run_command("pipeline", "plan", str(file), "--json").stdout)
+    assert [node["name"] for node in plan["nodes"] if node["part"] == "sink"] == ["sales"]
+    assert run_command("pipeline", "plan", str(file), "--dot").stdout.startswith("digraph")
+
+
+def test_validate_points_at_lines(tmp_path: Path) -> None:
+    file = _file(tmp_path, "t", "soon")
+    file.write_text(file.read_text().replace('from = "upper"', 'from = "uper"', 1))
+    done = run_command("pipeline", "validate", str(file))
+    assert done.returncode == 3
+    assert done.stdout.splitlines() == [
+        f"{file}:5: error: 'trigger' cannot be 'soon': give the time between micro-batches, such "
+        f"as '5 seconds' or '0 seconds', or 'available-now' or 'once'",
+        f"{file}:20: error: there is no view 'uper'. Did you mean 'upper'?",
+    ]
+    problems = json.loads(run_command("pipeline", "validate", str(file), "--json").stdout)
+    assert [problem["line"] for problem in problems] == [5, 20]
+    refused = run_command("pipeline", "run", str(file))
+    assert refused.returncode == 3
+    assert f"{file}:20: error" in refused.stderr
+
+
+def test_a_variable_of_the_command_line_goes_before_the_environment(tmp_path: Path) -> None:
+    file = _file(tmp_path, "t", "1 s")
+    variable = "TIDELOG_BOOTSTRAP=elsewhere:9092"
+    plan = run_command("pipeline", "plan", str(file), "--var", variable, "--json").stdout
+    assert "elsewhere:9092" in plan
+    assert run_command("pipeline", "plan", str(file), "--var", "novalue").returncode == 2
+
+
+def test_what_does_not_run_is_told(tmp_path: Path) -> None:
+    state = ("--state-dir", str(tmp_path))
+    assert run_command("pipeline", "list", *state).stderr == "no pipelines yet\n"
+    assert json.loads(run_command("pipeline", "list", "--json", *state).stdout) == []
+    for command in ("status", "stop"):
+        done = run_command("pipeline", command, "nothing", *state)
+        assert done.returncode == 3
+        assert "no pipeline nothing" in done.stderr
+
+
+@pytest.mark.timeout(300)
+def test_a_run_that_ends_by_itself(run: Run, broker: Broker, topic: str, tmp_path: Path) -> None:
+    run("topic", "create", topic, f"{topic}.out")
+    run("produce", topic, given="a\nb\n")
+    with _running(
+        broker, "run", str(_file(tmp_path, topic, "available-now")), "--json", state=tmp_path
+    ) as process:
+        output, errors = process.communicate(timeout=_WAIT_S)
+    assert process.returncode == 0, errors
+    events = [json.loads(line) for line in output.splitlines()]
+    kinds = {event["event"] for event in events}
+    assert {"started", "batch", "rows", "ended", "status"} <= kinds
+    assert sum(event["rows"] for event in events if event["event"] == "batch") == 4
+    assert events[-1]["phase"] == "finished"
+    assert _values(run, f"{topic}.out") == ["A", "B"]
+    (listed,) = json.loads(
+        run_command("pipeline", "list", "--json", "--state-dir", str(tmp_path)).stdout
+    )
+    assert (listed["name"], listed["phase"], listed["rows"]) == ("count", "finished", 4)
+
+
+@pytest.mark.timeout(300)
+def test_a_run_is_seen_from_outside_and_drains_on_sigterm(
+    run: Run, broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    run("topic", "create", topic, f"{topic}.out")
+    run("produce", topic, given="a\n")
+    arguments = ("run", str(_file(tmp_path, topic, "100 ms")), "--metrics-port", "0")
+    with _running(broker, *arguments, state=tmp_path) as process:
+        status = _when(
+            tmp_path, lambda status: sum(query["rows"] for query in status["queries"]) == 2
+        )
+        assert (status["phase"], status["pid"]) == ("running", process.pid)
+        with urllib.request.urlopen(status["metrics_url"], timeout=30) as answer:
+            assert b'tidelog_pipeline_up{pipeline="count"} 1' in answer.read()
+        twice = run_command("pipeline", "status", "count", "--state-dir", str(tmp_path))
+        assert f"count: running, process {process.pid}" in twice.stdout
+        again = run_command("pipeline", *arguments, "--state-dir", str(tmp_path))
+        assert again.returncode == 1
+        process.send_signal(signal.SIGTERM)
+        output, errors = process.communicate(timeout=_WAIT_S)
+    assert process.returncode == 0, errors
+    assert "draining" in output
+    assert "count: stopped" in output
+    assert _values(run, f"{topic}.out") == ["A"]
+    done = run_command("pipeline", "stop", "count", "--state-dir", str(tmp_path))
+    assert done.returncode == 3
+    assert "count does not run (stopped)" in done.stderr
+
+
+def _values(run: Run, topic: str) -> list[str]:
+    lines = run("consume", topic, "--json").stdout.splitlines()
+    return [json.loads(line)["value"] for line in lines]
+
+
+@contextmanager
+def _running(broker: Broker, *arguments: str, state: Path) -> Iterator["subprocess.Popen[str]"]:
+    """`tidelog pipeline` in a process that does not outlive the block."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tidelog", "pipeline", *arguments, "--state-dir", str(state)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "TIDELOG_BOOTSTRAP": broker.bootstrap_servers},
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def _when(state: Path, is_met: Any) -> dict[str, Any]:
+    """The status as soon as it meets a condition."""
+    deadline = time.monotonic() + _WAIT_S
+    while True:
+        done = run_command("pipeline", "status", "count", "--json", "--state-dir", str(state))
+        status: dict[str, Any] = json.loads(done.stdout) if done.returncode == 0 else {}
+        if "queries" in status and is_met(status):
+            return status
+        assert time.monotonic() < deadline, status
+        time.sleep(0.3)
