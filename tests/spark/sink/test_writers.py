@@ -208,6 +208,28 @@ def test_no_broker_is_an_error_after_a_while() -> None:
         write_job(options, rows(["v"]))
 
 
+def test_a_broker_that_stays_away_is_an_error_after_a_while(tmp_path: Path) -> None:
+    with Broker(mode="process", data=tmp_path) as broker:
+        create(broker.bootstrap_servers, "t")
+        options = sink_options(broker.bootstrap_servers, "t", kafka_delivery_timeout_ms="500")
+        query = Query(options)
+        query.run(0, {0: ["a"]})
+
+        def portions() -> Iterator[pa.RecordBatch]:
+            yield rows(["b"])
+            broker.kill()
+            yield rows(["c"])
+
+        with pytest.raises(
+            SparkError, match=r"t-\d: .* kafka\.delivery\.timeout\.ms, 500 ms|no part"
+        ):
+            query.write_part(1, 0, portions())
+        broker.start()
+        patient = Query(replace(options, delivery_timeout_ms=60_000), query.query_id)
+        patient.run(1, {0: ["b", "c"]})
+        assert_committed(broker.bootstrap_servers, "t", ["a", "b", "c"])
+
+
 def test_a_broker_that_is_killed_while_rows_are_written(tmp_path: Path) -> None:
     """Connections break, the coordinator loads, producers are known again: nothing is lost."""
     with Broker(mode="process", data=tmp_path) as broker:

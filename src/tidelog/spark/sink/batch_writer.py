@@ -61,7 +61,7 @@ class TidelogBatchWriter(DataSourceArrowWriter):
                     brokers, self.options, transaction, chain([first], batches)
                 )
             except Exception:
-                transactions.end([transaction], commit=False)
+                transactions.roll_back(transaction)
                 raise
         return Prepared(transaction, None, False, sum(counts.values()), counts)
 
@@ -76,7 +76,7 @@ class TidelogBatchWriter(DataSourceArrowWriter):
         """On the driver, when a task or the commit has failed: nothing stays open."""
         if self.options.guarantee is Guarantee.AT_LEAST_ONCE:
             return
-        with lent_brokers(self.options) as brokers:
+        with lent_brokers(self.options, in_a_hurry=True) as brokers:
             transactions = Transactions(brokers)
             states = transactions.describe(
                 self._transactional_id(number) for number in range(len(messages))

@@ -43,6 +43,8 @@ TRANSACTION = COORDINATOR_TRANSACTION
 TRANSACTIONS_V2 = 2
 _TRANSACTION_FEATURE = "transaction.version"
 
+# What is rolled back otherwise, if only later, is not worth waiting longer for.
+_HURRY_S_MAX = 10.0
 # New partitions of a topic are used after this long.
 _TOPIC_AGE_S_MAX = 60.0
 _REQUESTS_IN_FLIGHT_MAX = 100
@@ -114,6 +116,10 @@ class Brokers:
         self._known = _knowledge.setdefault(options.bootstrap, _Knowledge())
         self.timeout_s = options.delivery_timeout_ms / 1000
         self._max_block_s = options.max_block_ms / 1000
+
+    def hurry(self) -> None:
+        """From now on, brokers that are away are not waited for long."""
+        self.timeout_s = min(self.timeout_s, _HURRY_S_MAX)
 
     # Topics
 
@@ -342,9 +348,10 @@ class Brokers:
 
 
 @contextmanager
-def lent_brokers(options: SinkOptions) -> Iterator[Brokers]:
+def lent_brokers(options: SinkOptions, *, in_a_hurry: bool = False) -> Iterator[Brokers]:
     """The brokers for the time of the `with` block, waited for if they are away."""
-    patience = Patience(options.delivery_timeout_ms / 1000)
+    timeout_s = options.delivery_timeout_ms / 1000
+    patience = Patience(min(timeout_s, _HURRY_S_MAX) if in_a_hurry else timeout_s)
     while True:
         lent = lent_cluster(options.bootstrap, options.client_id, options.request_timeout_ms / 1000)
         try:
@@ -353,8 +360,11 @@ def lent_brokers(options: SinkOptions) -> Iterator[Brokers]:
             patience.wait("no broker", error)
             continue
         break
+    brokers = Brokers(pooled, options)
+    if in_a_hurry:
+        brokers.hurry()
     try:
-        yield Brokers(pooled, options)
+        yield brokers
     except BaseException as error:
         lent.__exit__(type(error), error, error.__traceback__)
         raise

@@ -56,8 +56,8 @@ class TaskPart:
         _prepared[self.transactional_id, self._timeout_ms] = (self._batch_id, transaction)
 
     def abort(self, transaction: OpenTransaction) -> None:
-        """Roll back what was written, so that nobody has to wait for its timeout."""
-        self._transactions.end([transaction], commit=False)
+        """Roll back what was written."""
+        self._transactions.roll_back(transaction)
 
     def _is_done(self, committed: int, decision: Decision | None) -> bool:
         """Whether the rows are in the topic, after everything that was decided is carried out."""

@@ -98,5 +98,5 @@ class TidelogStreamWriter(DataSourceStreamArrowWriter):
         """On the driver, when a task or the commit has failed."""
         prepared = [each for each in messages if isinstance(each, Prepared)]
         if prepared:
-            with lent_brokers(self.options) as brokers:
+            with lent_brokers(self.options, in_a_hurry=True) as brokers:
                 abort_batch(brokers, prepared, batchId)

@@ -8,9 +8,11 @@ Brokers with transactions v2 are spoken to in that way, older ones in the old wa
   InitProducerId, which fences whoever else had the transactional id.
 """
 
+import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from tidelog.errors import TidelogError
 from tidelog.protocol.apis.add_offsets_to_txn import (
     AddOffsetsToTxnRequest,
     AddOffsetsToTxnResponse,
@@ -37,6 +39,8 @@ from tidelog.protocol.errors import ErrorCode
 from tidelog.protocol.topic_partition import TopicPartition
 from tidelog.spark.errors import OptionError, SparkError
 from tidelog.spark.sink.brokers import GROUP, TRANSACTION, TRANSACTIONS_V2, Brokers, Patience
+
+_log = logging.getLogger(__name__)
 
 ONGOING = "Ongoing"
 _COMMITTED_STATES = ("PrepareCommit", "CompleteCommit")
@@ -253,6 +257,17 @@ class Transactions:
                 if answer.error_code
             }
         return refused
+
+    def roll_back(self, transaction: OpenTransaction) -> None:
+        """Abort what a task that fails has open, so that readers need not wait for its timeout.
+
+        Never fails: the error that is on its way is the one to be told.
+        """
+        self._brokers.hurry()
+        try:
+            self.end([transaction], commit=False)
+        except TidelogError as error:
+            _log.warning("%s stays open: %s", transaction.transactional_id, error)
 
 
 def _end_request(transaction: OpenTransaction, commit: bool) -> EndTxnRequest:
