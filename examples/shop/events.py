@@ -204,7 +204,7 @@ def _order(rng: random.Random, order_id: str, products: list[Product], ordered_m
     if rng.random() < 0.08:
         customer = CANTEEN
     else:
-        customer = f"c{min(int(rng.paretovariate(0.6)), _CUSTOMERS):04}"
+        customer = f"c{1 + int(rng.betavariate(1, 3) * _CUSTOMERS):04}"
     # The first of the list are bought most.
     product = products[min(int(rng.expovariate(0.3)), len(products) - 1)]
     return Order(order_id, customer, product.product_id, rng.choice((1, 1, 1, 2, 3)), ordered_ms)
