@@ -19,6 +19,7 @@ from tidelog.spark.pipeline.events import (
     QueryFailed,
     QueryStarted,
     RowsShown,
+    StatusNotWritten,
 )
 from tidelog.spark.pipeline.plan import Plan, PlanNode
 from tidelog.spark.pipeline.status import PipelineStatus, QueryStatus
@@ -103,6 +104,8 @@ def _words(event: Event) -> str | None:
             return f"{event.query}: {event.state}"
         case Draining():
             return "draining: running micro-batches may finish"
+        case StatusNotWritten():
+            return f"the status cannot be written: {event.reason}"
         case BatchDone() | RowsShown():
             return None
 
@@ -183,6 +186,7 @@ class JsonLines:
             QueryEnded: "ended",
             Draining: "draining",
             RowsShown: "rows",
+            StatusNotWritten: "status-not-written",
         }
         fields = asdict(event)
         progress = fields.pop("progress", {})

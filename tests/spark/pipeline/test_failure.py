@@ -75,3 +75,4 @@ def test_a_lost_connection_is_told_from_an_answer() -> None:
     assert is_connection_lost(ConnectionRefusedError())
     assert is_connection_lost(EOFError())
     assert not is_connection_lost(ValueError())
+    assert not is_connection_lost(BrokenPipeError())  # of our own output

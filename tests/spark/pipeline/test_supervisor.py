@@ -1,5 +1,8 @@
 """The life of a pipeline's queries, told tick by tick."""
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from tidelog.spark.pipeline.model import RestartPolicy
 from tidelog.spark.pipeline.restarts import GiveUp, RestartAt, Restarts
 from tidelog.spark.pipeline.supervisor import (
@@ -171,3 +174,55 @@ def test_a_query_that_fails_while_it_finishes_its_batch_is_not_started_again() -
     assert supervisor.queries["a"].state is QueryState.STOPPED
     assert supervisor.queries["a"].last_error == "boom"
     assert supervisor.phase is Phase.STOPPED
+
+
+_looks = st.sampled_from([_BUSY, _IDLE, _DONE, _failed(), _failed("no", is_hopeless=True)])
+_turns = st.lists(
+    st.tuples(st.integers(0, 5_000), st.booleans(), st.lists(_looks, min_size=3, max_size=3)),
+    max_size=40,
+)
+
+
+@given(_turns)
+def test_whatever_queries_do_the_pipeline_ends_when_asked(
+    turns: list[tuple[int, bool, list[Observed]]],
+) -> None:
+    names = ["a", "b", "c"]
+    supervisor = Supervisor(names, _POLICY, drain_timeout_ms=10_000)
+    alive: set[str] = set()
+    now_ms = 0
+    is_asked = False
+
+    def turn(looks: list[Observed]) -> None:
+        seen = {name: look for name, look in zip(names, looks, strict=True) if name in alive}
+        alive.difference_update(name for name, look in seen.items() if not look.is_active)
+        for action in supervisor.tick(now_ms, seen):
+            if isinstance(action, Start):
+                assert not is_asked, "nothing starts after a request to stop"
+                assert action.query not in alive, "a query runs once at a time"
+                alive.add(action.query)
+            else:
+                assert action.query in alive, "only what runs is stopped"
+                if isinstance(action, Stop):
+                    stopped.add(action.query)
+
+    stopped: set[str] = set()
+    for passed_ms, asks, looks in turns:
+        if supervisor.phase.is_over:
+            break
+        now_ms += passed_ms
+        if asks:
+            is_asked = True
+            supervisor.request_stop(now_ms)
+        turn(looks)
+    if not supervisor.phase.is_over:
+        is_asked = True
+        supervisor.request_stop(now_ms)
+        turn([_BUSY] * 3)
+        now_ms += 20_000
+        turn([_BUSY] * 3)
+        assert alive <= stopped, "the time to drain is over"
+        turn([_DONE] * 3)
+    assert supervisor.phase.is_over
+    assert not alive
+    assert (supervisor.reason is not None) == (supervisor.phase is Phase.FAILED)

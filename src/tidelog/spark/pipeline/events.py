@@ -49,4 +49,13 @@ class RowsShown:
     rows: tuple[tuple[Any, ...], ...]
 
 
-Event = QueryStarted | BatchDone | QueryFailed | QueryEnded | Draining | RowsShown
+@dataclass(frozen=True, slots=True)
+class StatusNotWritten:
+    """The state folder cannot be written; the queries go on."""
+
+    reason: str
+
+
+Event = (
+    QueryStarted | BatchDone | QueryFailed | QueryEnded | Draining | RowsShown | StatusNotWritten
+)

@@ -14,6 +14,7 @@ _LENGTH_MAX = 500
 # Mistakes in the pipeline: the next start would meet them again.
 _HOPELESS = ("AnalysisException", "ParseException", "OptionError", "SyntaxError", "NameError")
 _HOPELESS_AT_START = (
+    "SparkClassNotFoundException",
     *("ImportError", "ModuleNotFoundError", "AttributeError", "TypeError"),
     *("IllegalArgumentException", "PySparkTypeError", "PySparkValueError"),
 )
@@ -44,7 +45,8 @@ def is_hopeless(error: BaseException, reason: str, *, at_start: bool) -> bool:
 def is_connection_lost(error: BaseException) -> bool:
     """Whether Spark's Java process, or its Connect server, cannot be reached any more."""
     names = {each.__name__ for each in type(error).__mro__}
-    return isinstance(error, OSError | EOFError) or "Py4JNetworkError" in names
+    lost = (ConnectionRefusedError, ConnectionResetError, EOFError)
+    return isinstance(error, lost) or "Py4JNetworkError" in names
 
 
 def _last_python_error(text: str) -> str | None:

@@ -18,6 +18,7 @@ from tidelog.spark.pipeline.model import (
     Trigger,
     TriggerKind,
 )
+from tidelog.spark.pipeline.topic_updates import topic_updates
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -41,9 +42,9 @@ def start_query(
     writer = _triggered(writer, sink.trigger)
     match sink:
         case TopicSink():
-            if sink.mode is OutputMode.APPEND:
+            if sink.mode is not OutputMode.UPDATE:
                 return writer.format("tidelog").options(**sink.options).start()
-            writer = writer.foreachBatch(_topic_batches(f"{spec.name}/{sink.name}", sink))
+            writer = writer.foreachBatch(topic_updates(sink))
         case ParquetSink():
             if sink.partition_by:
                 writer = writer.partitionBy(*sink.partition_by)
@@ -95,15 +96,6 @@ def shape_for_topic(frame: DataFrame, sink: TopicSink) -> DataFrame:
             if name in ("key", "value") and kind not in ("string", "binary")
         }
     )
-
-
-def _topic_batches(identity: str, sink: TopicSink) -> Callable[[DataFrame, int], None]:
-    """Spark gives sinks in Python only appended rows: others are written batch by batch."""
-
-    def write(frame: DataFrame, batch_id: int) -> None:
-        frame.write.format("tidelog").options(**sink.options).mode("append").save()
-
-    return write
 
 
 def _to_delta(writer: DataStreamWriter, sink: DeltaSink, spark: SparkSession) -> DataStreamWriter:

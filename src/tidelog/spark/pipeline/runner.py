@@ -19,6 +19,7 @@ from tidelog.spark.pipeline.events import (
     QueryFailed,
     QueryStarted,
     RowsShown,
+    StatusNotWritten,
 )
 from tidelog.spark.pipeline.failure import failure_reason, is_connection_lost, is_hopeless
 from tidelog.spark.pipeline.frames import ViewError, make_frame
@@ -108,6 +109,7 @@ class Runner:
         self._started_at = _now()
         self._started_ms = _clock_ms()
         self._published_ms = 0
+        self._write_problem: str | None = None
         self.status = self._make_status()
 
     def run(self) -> PipelineStatus:
@@ -253,8 +255,18 @@ class Runner:
         self.status = self._make_status()
         self._published_ms = _clock_ms()
         if self._state_dir is not None:
-            self._state_dir.write(self.status, render(self.status))
+            self._write_status(self._state_dir)
         self._on_status(self.status)
+
+    def _write_status(self, state_dir: StateDir) -> None:
+        problem = None
+        try:
+            state_dir.write(self.status, render(self.status))
+        except OSError as error:
+            problem = str(error)
+        if problem is not None and problem != self._write_problem:
+            self._on_event(StatusNotWritten(problem))
+        self._write_problem = problem
 
     def _make_status(self) -> PipelineStatus:
         return PipelineStatus(

@@ -23,11 +23,13 @@ def pipeline_session(
 ) -> Iterator[SparkSession]:
     """A session for one pipeline.
 
-    Without one that is given, a session is started with the file's settings, over which `master`
-    and `conf` go, and stopped at the end. In a session that is given, the pipeline has views and
-    SQL settings of its own beside it; settings that only a new session takes have no effect.
+    Without one that is given, and if this process has none, a session is started with the file's
+    settings, over which `master` and `conf` go, and stopped at the end. In a session that is given,
+    the pipeline has views and SQL settings of its own beside it; settings that only a new session
+    takes have no effect.
     """
     wanted = {**spec.spark.conf, **(conf or {})}
+    given = given or _existing()
     if given is None:
         from tidelog.spark.session import session
 
@@ -48,6 +50,15 @@ def pipeline_session(
         yield beside
     finally:
         _activate(given)
+
+
+def _existing() -> SparkSession | None:
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError:
+        return None  # session() says what to install
+    # The active session is one of a thread, and this may be another thread.
+    return SparkSession.getActiveSession() or getattr(SparkSession, "_instantiatedSession", None)
 
 
 def _activate(spark: SparkSession) -> None:

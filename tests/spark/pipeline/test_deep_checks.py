@@ -1,0 +1,91 @@
+"""What Spark adds to the checks of a file: columns and output modes, at the line."""
+
+from pathlib import Path
+from textwrap import dedent
+
+from pyspark.sql import SparkSession
+
+from tidelog.spark.pipeline.deep_checks import check_deep
+from tidelog.spark.pipeline.file import read_pipeline_file
+from tidelog.spark.pipeline.session import pipeline_session
+
+_FILE = """
+[pipeline]
+name = "deep"
+checkpoint = "c"
+[brokers]
+bootstrap = "127.0.0.1:1"
+
+[sources.ticks]
+kind = "rate"
+watermark = { column = "timestamp", delay = "1 second" }
+
+[sources.words]
+topic = "words"
+format = "json"
+schema = "word STRING, n INT"
+
+[steps.wrong]
+sql = '''
+
+SELECT value,
+  missing
+FROM ticks'''
+
+[steps.after_wrong]
+sql = "SELECT * FROM wrong"
+
+[steps.starts]
+sql = '''
+SELECT window(timestamp, '1 second').start AS at, count(*) AS n FROM ticks GROUP BY 1'''
+
+[steps.broken]
+python = "f.py:f"
+from = "words"
+
+[sinks.after_wrong]
+kind = "console"
+from = "after_wrong"
+
+[sinks.starts]
+kind = "console"
+from = "starts"
+
+[sinks.broken]
+kind = "console"
+from = "broken"
+
+[sinks.no_value]
+from = "words"
+topic = "out"
+
+[sinks.no_column]
+kind = "parquet"
+from = "words"
+path = "out"
+partition_by = "day"
+
+[sinks.fine]
+from = "words"
+topic = "out"
+format = "json"
+key = "n"
+"""
+
+
+def test_spark_finds_what_the_text_does_not_show(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "f.py").write_text("def f(frame):\n    return frame.nothing_like_it\n")
+    path = tmp_path / "deep.toml"
+    path.write_text(dedent(_FILE).lstrip())
+    file = read_pipeline_file(path)
+    assert file.spec is not None, file.problems
+    with pipeline_session(file.spec, spark) as session:
+        problems = check_deep(file, session)
+    text = path.read_text().splitlines()
+    found = {text[each.line - 1].strip(): each.message for each in problems}
+    assert len(found) == len(problems) == 5
+    assert "missing" in found["missing"]
+    assert "watermark" in found["[sinks.starts]"]
+    assert "nothing_like_it" in found["[steps.broken]"]
+    assert "value" in found["[sinks.no_value]"]
+    assert "has no column day" in found["[sinks.no_column]"]
