@@ -72,13 +72,13 @@ def test_validate_points_at_lines(tmp_path: Path) -> None:
     assert done.stdout.splitlines() == [
         f"{file}:5: error: 'trigger' cannot be 'soon': give the time between micro-batches, such "
         f"as '5 seconds' or '0 seconds', or 'available-now' or 'once'",
-        f"{file}:20: error: there is no view 'uper'. Did you mean 'upper'?",
+        f"{file}:19: error: there is no view 'uper'. Did you mean 'upper'?",
     ]
     problems = json.loads(run_command("pipeline", "validate", str(file), "--json").stdout)
-    assert [problem["line"] for problem in problems] == [5, 20]
+    assert [problem["line"] for problem in problems] == [5, 19]
     refused = run_command("pipeline", "run", str(file))
     assert refused.returncode == 3
-    assert f"{file}:20: error" in refused.stderr
+    assert f"{file}:19: error" in refused.stderr
 
 
 def test_a_variable_of_the_command_line_goes_before_the_environment(tmp_path: Path) -> None:
