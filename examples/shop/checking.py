@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from examples.shop.events import Sales, Truth
+from examples.shop.events import Sales, Truth, moment
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,23 +22,29 @@ class Check:
 
 
 def check_revenue(truth: Truth, rows: Iterable[Mapping[str, Any]]) -> list[Check]:
-    """Windows as the revenue topic has them; a window that came twice counts twice."""
+    """Windows of the day as the revenue topic has them; one that came twice counts twice.
+
+    Forgotten orders are of windows before the day. Whether these were closed when they came depends
+    on how far the pipeline was by then, so they are let be.
+    """
     found: dict[tuple[str, str], Sales] = {}
     windows: Counter[tuple[str, str]] = Counter()
     for row in rows:
         place = (str(row["opens"]), str(row["category"]))
+        if place[0] < moment(0):
+            continue
         windows[place] += 1
         before = found.get(place, Sales())
         found[place] = Sales(before.orders + row["orders"], before.cents + row["cents"])
     differing = sum(truth.revenue.get(place) != found.get(place) for place in truth.revenue | found)
     return [
         Check(
-            "orders in the windows of the revenue topic: each valid one, once",
+            "orders in the windows of the day: each valid one, once",
             sum(each.orders for each in truth.revenue.values()),
             sum(each.orders for each in found.values()),
         ),
         Check(
-            "revenue of all windows, in cents",
+            "revenue of these windows, in cents",
             sum(each.cents for each in truth.revenue.values()),
             sum(each.cents for each in found.values()),
         ),

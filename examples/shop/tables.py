@@ -8,16 +8,19 @@ from rich.table import Table
 
 from examples.shop.checking import Check
 from examples.shop.deliveries import Delivered
+from examples.shop.events import moment
 from examples.shop.progress import Batch
 from tidelog.spark.jobs.audit_report import AuditReport
 from tidelog.spark.jobs.hot_keys import HotKeysReport, key_text
 
 
 def revenue_table(rows: Iterable[Mapping[str, Any]]) -> Table:
-    """One line for each window, one column for each category."""
+    """One line for each window of the day, one column for each category."""
     euros: dict[str, Counter[str]] = defaultdict(Counter)
     orders: Counter[str] = Counter()
     for row in rows:
+        if row["opens"] < moment(0):
+            continue
         euros[row["opens"]][row["category"]] += row["cents"] / 100
         orders[row["opens"]] += row["orders"]
     categories = sorted({category for each in euros.values() for category in each})
@@ -56,8 +59,9 @@ def paid_table(rows: Iterable[Mapping[str, Any]], rows_max: int = 5) -> Table:
 def dead_letter_table(letters: Sequence[Delivered], rows_max: int = 5) -> Table:
     """Some records that did not parse, each reason once if there are enough."""
     table = Table(title="Dead letters", title_justify="left")
-    for name in ("record", "value", "reason"):
-        table.add_column(name, overflow="ellipsis", no_wrap=True, max_width=50)
+    table.add_column("record", no_wrap=True, min_width=16)
+    for name in ("value", "reason"):
+        table.add_column(name, overflow="ellipsis", no_wrap=True)
     # The first word of a reason tells kinds apart well enough for a sample.
     by_reason = {_text(each, "tidelog.reason")[:20]: each for each in letters}
     shown = {each.key: each for each in (*by_reason.values(), *letters)}

@@ -23,7 +23,7 @@ def create_topics(bootstrap: str) -> None:
 
 def delete_records(bootstrap: str, topic: str, ends: Mapping[int, int]) -> None:
     """Delete everything before these offsets, by partition."""
-    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     futures = admin.delete_records(
         [TopicPartition(topic, partition, end) for partition, end in ends.items()],
         request_timeout=_TIMEOUT_S,

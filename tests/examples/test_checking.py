@@ -45,6 +45,11 @@ def test_revenue_in_the_wrong_window_is_seen(found: Truth) -> None:
     assert wrong(check_revenue(found, [*swapped, *rest])) == ["windows that differ or came twice"]
 
 
+def test_windows_before_the_day_are_let_be(found: Truth) -> None:
+    early = {"opens": "2026-03-02T06:30:00.000Z", "category": "meals", "orders": 1, "cents": 1}
+    assert wrong(check_revenue(found, [*revenue_rows(found), early])) == []
+
+
 def test_an_order_that_came_twice_or_was_not_paid_is_seen(found: Truth) -> None:
     rows = paid_rows(found)
     assert "joined orders that came twice" in wrong(check_paid(found, [*rows, rows[0]]))
