@@ -28,7 +28,7 @@ from tidelog.spark.lake.archive_source import (
 from tidelog.spark.lake.compaction import compact
 from tidelog.spark.lake.layout import archive_layout
 from tidelog.spark.lake.opening import open_or_create, open_table
-from tidelog.spark.lake.query_run import wait_for
+from tidelog.spark.lake.query_run import starting, wait_for
 from tidelog.spark.lake.reading import LakeTable
 from tidelog.spark.lake.table import OWN_FOLDER, Table
 from tidelog.spark.lake.writing import DEFAULT_TARGET_FILE_BYTES
@@ -111,13 +111,6 @@ def start_archive(
     if tasks_min is not None:
         options.setdefault("minPartitions", str(tasks_min))
     options["startingOffsets"] = _starting_offsets(table, options)
-    spark.dataSource.register(ArchiveDataSource)
-    written = (
-        spark.readStream.format(NAME)
-        .options(**options)
-        .options(**target_options(table.target(settings.target_file_bytes), settings.partition_by))
-        .load()
-    )
     checkpoint = Path(settings.checkpoint or _checkpoint(table, topics))
     bind_checkpoint(checkpoint, table)
     commit = CommitBatch(
@@ -127,14 +120,19 @@ def start_archive(
         settings.compact_every,
         settings.grace_s,
     )
-    writer = (
-        written.writeStream.foreachBatch(commit)
-        .option("checkpointLocation", str(checkpoint))
-        .queryName(f"archive {','.join(topics)}")
-    )
-    if interval_s is None:
-        return writer.trigger(availableNow=True).start()
-    return writer.trigger(processingTime=f"{max(0, round(interval_s * 1000))} milliseconds").start()
+    options |= target_options(table.target(settings.target_file_bytes), settings.partition_by)
+    with starting(spark):
+        spark.dataSource.register(ArchiveDataSource)
+        written = spark.readStream.format(NAME).options(**options).load()
+        writer = (
+            written.writeStream.foreachBatch(commit)
+            .option("checkpointLocation", str(checkpoint))
+            .queryName(f"archive {','.join(topics)}")
+        )
+        if interval_s is None:
+            return writer.trigger(availableNow=True).start()
+        pause_ms = max(0, round(interval_s * 1000))
+        return writer.trigger(processingTime=f"{pause_ms} milliseconds").start()
 
 
 def archive(

@@ -1,10 +1,13 @@
-"""Wait for a streaming query, and say in one line why it failed."""
+"""Start a streaming query, wait for it, and say in one line why it failed."""
 
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from tidelog.spark.errors import SparkError
@@ -14,6 +17,19 @@ _POLL_S = 1
 # The last line of a Python traceback from a worker, as Spark puts it into its own messages.
 _OUR_ERROR = re.compile(r"^(?:pyspark\S+: )?tidelog\.[\w.]+: (.+)$", re.MULTILINE)
 _ANY_ERROR = re.compile(r"^(?:[\w.]+(?:Error|Exception)): (.+)$", re.MULTILINE)
+
+
+@contextmanager
+def starting(spark: SparkSession) -> Iterator[None]:
+    """A block that builds and starts a query, in any thread; SparkError if that fails."""
+    # Spark looks for sources and sinks in Python in the session of the thread, if there is one.
+    java = getattr(spark, "_jvm", None)
+    if java is not None:
+        java.SparkSession.setActiveSession(spark._jsparkSession)
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        raise SparkError(failure_text(error)) from error
 
 
 def wait_for(
@@ -34,7 +50,7 @@ def wait_for(
                 _stop_between_batches(query)
                 break
         failure = query.exception()
-    except PySparkException as error:
+    except (PySparkException, Py4JError) as error:
         raise SparkError(failure_text(error)) from error
     finally:
         if query.isActive:

@@ -7,12 +7,13 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
+from pyspark.sql.streaming.query import StreamingQuery
 
 from tidelog.spark.broker_calls import BrokerCalls
 from tidelog.spark.errors import OptionError
 from tidelog.spark.lake.bounds import Bound
 from tidelog.spark.lake.errors import LakeError
-from tidelog.spark.lake.query_run import wait_for
+from tidelog.spark.lake.query_run import starting, wait_for
 from tidelog.spark.lake.reading import LakeTable
 from tidelog.spark.lake.replay_plan import (
     ReplayPlan,
@@ -88,22 +89,8 @@ def replay(
     folder = Path(checkpoint or lake.table.root / OWN_FOLDER / "replays") / name
     plan = kept_plan(folder, plan)
     spark = spark or session("tidelog lake replay", master=master, conf=conf)
-    spark.dataSource.register(ReplayDataSource)
-    rows = (
-        spark.readStream.format(NAME)
-        .option("plan", encode_plan(plan))
-        .option("offsetsPerBatch", offsets_per_batch)
-        .load()
-    )
-    query = (
-        _to_send(rows, plan)
-        .writeStream.format("tidelog")
-        .options(**{**(options or {}), "kafka.bootstrap.servers": bootstrap, "topic": to_topic})
-        .option("checkpointLocation", str(folder / "checkpoint"))
-        .queryName(f"replay {name}")
-        .trigger(availableNow=True)
-        .start()
-    )
+    with starting(spark):
+        query = _start(spark, plan, bootstrap, folder, offsets_per_batch, options or {})
     counts: dict[int, int] = {}
 
     def count() -> None:
@@ -113,6 +100,33 @@ def replay(
     wait_for(query, on_poll=count)
     count()
     return ReplayResult(name, sum(counts.values()), plan.ranges)
+
+
+def _start(
+    spark: SparkSession,
+    plan: ReplayPlan,
+    bootstrap: str,
+    folder: Path,
+    offsets_per_batch: int,
+    options: Mapping[str, str],
+) -> StreamingQuery:
+    spark.dataSource.register(ReplayDataSource)
+    rows = (
+        spark.readStream.format(NAME)
+        .option("plan", encode_plan(plan))
+        .option("offsetsPerBatch", offsets_per_batch)
+        .load()
+    )
+    where = {"kafka.bootstrap.servers": bootstrap, "topic": plan.request.to_topic}
+    return (
+        _to_send(rows, plan)
+        .writeStream.format("tidelog")
+        .options(**{**options, **where})
+        .option("checkpointLocation", str(folder / "checkpoint"))
+        .queryName(f"replay {folder.name}")
+        .trigger(availableNow=True)
+        .start()
+    )
 
 
 def _to_send(rows: DataFrame, plan: ReplayPlan) -> DataFrame:
