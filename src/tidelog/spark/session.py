@@ -15,10 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tidelog.spark.cache_folder import cache_folder, written_once
 from tidelog.spark.errors import SparkError
 from tidelog.spark.group_listener import commit_group_offsets
-from tidelog.spark.java import java_home
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -141,6 +139,7 @@ def settings_for(place: Place) -> dict[str, str]:
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.memory": f"{heap_mib(memory_bytes)}m",
+            "spark.python.daemon.module": "tidelog.spark.python_daemon",
             "spark.sql.shuffle.partitions": str(max(2, len(os.sched_getaffinity(0)))),
         }
     return settings
@@ -185,6 +184,9 @@ def _decided_by_user() -> set[str]:
 
 def _prepare_process(place: Place) -> None:
     """What Spark's launcher takes from the environment: Java, Python and its own home."""
+    from tidelog.spark.cache_folder import cache_folder
+    from tidelog.spark.java import java_home
+
     cache = cache_folder(os.environ)
     os.environ["JAVA_HOME"] = str(java_home(os.environ, cache))
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -200,6 +202,8 @@ def spark_home(cache: Path) -> Path:
     YARN and Kubernetes send the archive to their nodes.
     """
     import pyspark
+
+    from tidelog.spark.cache_folder import written_once
 
     package = Path(pyspark.__file__).parent
     identity = hashlib.sha256(f"{package} {pyspark.__version__} {_LOG_SETTINGS}".encode())
