@@ -85,6 +85,11 @@ class Day:
     events: tuple[Event, ...]
     next_morning: tuple[Event, ...]
 
+    def opening(self) -> tuple[tuple[Event, ...], tuple[Event, ...]]:
+        """The events of the first half minute, and the rest."""
+        first = sum(each.sent_ms < MINUTE_MS // 2 for each in self.events)
+        return self.events[:first], self.events[first:]
+
     def count(self, topic: str, *kinds: Kind) -> int:
         """How many records the day has in a topic, of all kinds or of some."""
         return sum(

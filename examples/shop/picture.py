@@ -29,6 +29,7 @@ def draw(
     figure, (events, delays, durations) = pyplot.subplots(
         3, 1, sharex=True, figsize=(10, 9), constrained_layout=True
     )
+    batches = [each for each in batches if each.rows and each.started_ms >= began_ms]
     queries = sorted({each.query for each in batches})
 
     sent = Counter((each - began_ms) // 1000 for each in sent_ms)
@@ -36,21 +37,27 @@ def draw(
     events.fill_between(
         at, [sent[each] for each in at], step="mid", color="#d9d9d9", label="sent by the shop"
     )
+    delivered = {each.at_s: each.count for each in deliveries}
+    at = range(max(delivered, default=0) + 1)
     events.plot(
-        [each.at_s for each in deliveries],
-        [each.count for each in deliveries],
+        at,
+        [delivered.get(each, 0) for each in at],
+        drawstyle="steps-mid",
         color=_COLORS[0],
         label="paid orders delivered",
     )
     _label(events, "Events a second", "events/s")
 
     times = [each.at_s for each in deliveries]
-    delays.plot(times, [each.p50_ms / 1000 for each in deliveries], color=_COLORS[0], label="p50")
-    delays.plot(times, [each.p99_ms / 1000 for each in deliveries], color=_COLORS[1], label="p99")
+    p50s, p99s = zip(
+        *((each.p50_ms / 1000, each.p99_ms / 1000) for each in deliveries), strict=True
+    )
+    delays.plot(times, p50s, marker=".", linewidth=0.8, color=_COLORS[0], label="p50")
+    delays.plot(times, p99s, marker=".", linewidth=0.8, color=_COLORS[1], label="p99")
     _label(delays, "From the later of order and payment to the delivery of both, joined", "seconds")
 
     for color, query in zip(_COLORS, queries, strict=False):
-        own = [each for each in batches if each.query == query and each.rows]
+        own = [each for each in batches if each.query == query]
         durations.plot(
             [(each.ended_ms - began_ms) / 1000 for each in own],
             [each.duration_ms / 1000 for each in own],

@@ -62,3 +62,8 @@ class Recorder:
     @property
     def started(self) -> frozenset[str]:
         return frozenset(self._started)
+
+    @property
+    def active(self) -> frozenset[str]:
+        """The queries that have had rows."""
+        return frozenset(each.query for each in self._batches if each.rows)
