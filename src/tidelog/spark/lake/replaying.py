@@ -95,7 +95,7 @@ def replay(
 
     def count() -> None:
         for progress in query.recentProgress:
-            counts[progress["batchId"]] = progress["numInputRows"] or 0
+            counts[progress.batchId] = progress.numInputRows
 
     wait_for(query, on_poll=count)
     count()
