@@ -7,6 +7,7 @@ batch. At the end every offset must be in the lake once, with the bytes that a c
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
@@ -85,6 +86,32 @@ def test_the_lake_is_the_topic_whatever_is_killed(tmp_path: Path, format_name: s
     else:
         plain = ds.dataset(lake, format="parquet", partitioning="hive")
     assert plain.count_rows() == sum(map(len, everything.values()))
+
+
+def test_an_archive_that_follows_ends_when_it_is_asked_to(tmp_path: Path) -> None:
+    with Broker(mode="process") as broker:
+        bootstrap = broker.bootstrap_servers
+        topics.create(bootstrap, TOPIC, PARTITIONS)
+        topics.produce(bootstrap, TOPIC, PARTITIONS, 1000, seed=1)
+        command = [sys.executable, "-m", "tidelog", "lake", "archive", TOPIC, "--json"]
+        command += ["--to", str(tmp_path / "lake"), "--follow", "--interval", "1"]
+        driver = subprocess.Popen(
+            [*command, "--bootstrap", bootstrap, "--master", "local[2,4]"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+        )
+        try:
+            _wait_until(lambda: _archived(tmp_path / "lake") == 1000, "the first batch")
+            topics.produce(bootstrap, TOPIC, PARTITIONS, 500, seed=2)
+            _wait_until(lambda: _archived(tmp_path / "lake") == 1500, "what came later")
+            driver.send_signal(signal.SIGTERM)
+            said, _ = driver.communicate(timeout=WAIT_S)
+            assert driver.returncode == 0
+            assert json.loads(said)["records"] == 1500
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(driver.pid, signal.SIGKILL)
 
 
 @contextmanager
