@@ -14,7 +14,13 @@ from tidelog.protocol.compression import Compression
 from tidelog.spark.data_source import TidelogDataSource
 from tidelog.spark.errors import OptionError
 from tidelog.spark.schema import HEADERS_TYPE, spark_schema
-from tidelog.spark.sink.options import OPTION_NAMES, Guarantee, SinkOptions, parse_sink_options
+from tidelog.spark.sink.options import (
+    OPTION_NAMES,
+    Guarantee,
+    JobTransaction,
+    SinkOptions,
+    parse_sink_options,
+)
 
 
 def schema(**columns: DataType) -> StructType:
@@ -159,6 +165,22 @@ def test_topics_are_not_overwritten() -> None:
         source.writer(VALUE, overwrite=True)
     # The output mode `complete` of a query is this: it appends all rows of each batch.
     assert source.streamWriter(VALUE, overwrite=True)
+
+
+def test_a_job_can_say_which_one_it_is() -> None:
+    options = {"kafka.bootstrap.servers": "localhost:9092", "topic": "orders"}
+    named = options | {"txnAppId": "daily", "txnVersion": "7"}
+    made = parse_sink_options(named, VALUE, streaming=False)
+    assert made.transaction == JobTransaction("daily", 7)
+    for wrong, words in (
+        ({"txnAppId": "daily"}, "go together"),
+        ({"txnAppId": "daily", "txnVersion": "-1"}, "from 0"),
+        (named | {"deliveryGuarantee": "at-least-once"}, "exactly-once"),
+    ):
+        with pytest.raises(OptionError, match=words):
+            parse_sink_options(options | wrong, VALUE, streaming=False)
+    with pytest.raises(OptionError, match="no option txnappid"):
+        parse_sink_options(named, VALUE, streaming=True)
 
 
 def test_the_names_are_those_that_are_read() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 import time
+import uuid
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -28,6 +29,7 @@ from tidelog.spark.errors import SparkError
 from tidelog.spark.schema import ARROW_HEADERS
 from tidelog.spark.sink import SinkOptions, TidelogBatchWriter, TidelogStreamWriter, brokers
 from tidelog.spark.sink.messages import Prepared, Written
+from tidelog.spark.sink.options import JobTransaction
 from tidelog.spark.sink.transaction import ONGOING, Transactions
 from tidelog.testing import Broker
 from tidelog.testing.broker import free_port
@@ -133,6 +135,19 @@ def test_a_second_attempt_of_a_task_takes_the_place_of_the_first(
         writer.commit([first])
     writer.commit([second])
     assert_committed(options.bootstrap, topic, ["second"])
+
+
+def test_a_job_that_says_which_one_it_is_is_written_once(options: SinkOptions, topic: str) -> None:
+    application = uuid.uuid4().hex
+    first = replace(options, transaction=JobTransaction(application, 0))
+    second = replace(options, transaction=JobTransaction(application, 1))
+    assert kinds(write_job(first, rows(["a"]), rows(["b"]))) == ["Prepared"] * 2
+    assert kinds(write_job(first, rows(["a"]), rows(["b"]))) == ["AlreadyCommitted"] * 2
+    failed = TidelogBatchWriter(second, SCHEMA)
+    failed.abort([failed.write_part(0, iter([rows(["c"])])), None])
+    assert kinds(write_job(second, rows(["c"]), rows(["d"]))) == ["Prepared"] * 2
+    assert kinds(write_job(first, rows(["a"]))) == ["AlreadyCommitted"]
+    assert_committed(options.bootstrap, topic, ["a", "b", "c", "d"])
 
 
 def test_tasks_without_rows_ask_no_broker() -> None:

@@ -2,7 +2,8 @@
 
 With exactly-once every task writes in a transaction of its own, which the driver commits when all
 are done: readers of committed records see nothing of a job that failed. A job that is run again is
-another one, and writes its rows again.
+another one, and writes its rows again; unless the options txnAppId and txnVersion say that it is
+the same: then it is written as batch txnVersion of the query txnAppId (see `stream_writer`), once.
 """
 
 from __future__ import annotations
@@ -16,11 +17,13 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from tidelog.spark.errors import SparkError
+from tidelog.spark.sink.at_least_once import write_at_least_once
 from tidelog.spark.sink.brokers import Brokers, lent_brokers
 from tidelog.spark.sink.driver import verify
 from tidelog.spark.sink.messages import Prepared, Written
 from tidelog.spark.sink.options import Guarantee, SinkOptions
-from tidelog.spark.sink.task import current_partition
+from tidelog.spark.sink.stream_writer import TidelogStreamWriter
+from tidelog.spark.sink.task import TaskIdentity, current_partition
 from tidelog.spark.sink.transaction import ONGOING, OpenTransaction, Transactions
 
 if TYPE_CHECKING:
@@ -45,6 +48,10 @@ class TidelogBatchWriter(DataSourceArrowWriter):
         self, partition_id: int, iterator: Iterator[pa.RecordBatch]
     ) -> WriterCommitMessage:
         """Write the rows of a Spark partition that is given by number."""
+        known = self.options.transaction
+        if known is not None:
+            task = TaskIdentity(known.application_id, known.version, partition_id)
+            return self._stream_writer().write_part(task, iterator)
         from tidelog.spark.sink.writing import with_rows, write_in_transaction
 
         batches = with_rows(iterator)
@@ -67,6 +74,10 @@ class TidelogBatchWriter(DataSourceArrowWriter):
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """On the driver, when all tasks are done."""
+        known = self.options.transaction
+        if known is not None:
+            self._stream_writer().commit(messages, known.version)
+            return
         prepared = [each.transaction for each in messages if isinstance(each, Prepared)]
         if prepared:
             with lent_brokers(self.options) as brokers:
@@ -75,6 +86,10 @@ class TidelogBatchWriter(DataSourceArrowWriter):
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """On the driver, when a task or the commit has failed: nothing stays open."""
         if self.options.guarantee is Guarantee.AT_LEAST_ONCE:
+            return
+        known = self.options.transaction
+        if known is not None:
+            self._stream_writer().abort(messages, known.version)
             return
         with lent_brokers(self.options, in_a_hurry=True) as brokers:
             transactions = Transactions(brokers)
@@ -95,24 +110,11 @@ class TidelogBatchWriter(DataSourceArrowWriter):
                 commit=False,
             )
 
+    def _stream_writer(self) -> TidelogStreamWriter:
+        return TidelogStreamWriter(self.options, self.schema)
+
     def _transactional_id(self, partition_id: int) -> str:
         return f"{self.options.transactional_id_prefix}-batch-{self.run_id}-{partition_id}"
-
-
-def write_at_least_once(
-    options: SinkOptions, iterator: Iterator[pa.RecordBatch]
-) -> WriterCommitMessage:
-    """Write the rows of a task without a transaction."""
-    # The driver has no use for it, and compiled code takes a while to load.
-    from tidelog.spark.sink.writing import with_rows, write_idempotently
-
-    batches = with_rows(iterator)
-    first = next(batches, None)
-    if first is None:
-        return Written()
-    with lent_brokers(options) as brokers:
-        counts = write_idempotently(brokers, options, chain([first], batches))
-    return Written(sum(counts.values()), counts)
 
 
 def _commit(brokers: Brokers, prepared: Sequence[OpenTransaction]) -> None:

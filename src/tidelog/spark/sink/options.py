@@ -4,6 +4,9 @@
     topic                     where all rows go; without it each row needs the column `topic`
     deliveryGuarantee         exactly-once (default): transactions; at-least-once: none
     transactionalIdPrefix     what the sink's transactional ids and groups begin with: tidelog-spark
+    txnAppId, txnVersion      batch jobs only: a job of the same application with a version that was
+                              written before is skipped. For foreachBatch: an id of the query's and
+                              of this write, and the batch's number
     partitioner               murmur2, as Java's producer; rows without a key take turns by batch
     includeHeaders            accepted; the column `headers` is written if there is one
     kafka.acks                all, or 1 with at-least-once
@@ -103,16 +106,19 @@ _USED_SETTINGS = frozenset(
 _OWN_NAMES = frozenset(
     {"topic", "includeheaders", "deliveryguarantee", "transactionalidprefix", "partitioner"}
 )
+_JOB_NAMES = frozenset({"txnappid", "txnversion"})
 # Spark's own of a query, which it hands on.
 _QUERY_NAMES = frozenset({"checkpointlocation", "queryname", "outputmode"})
 
-OPTION_NAMES: frozenset[str] = _OWN_NAMES | {PREFIX + name for name in _USED_SETTINGS}
+OPTION_NAMES: frozenset[str] = _OWN_NAMES | _JOB_NAMES | {PREFIX + name for name in _USED_SETTINGS}
 """The options that the sink reads, in lower case."""
 
 _SPELLING = {
     "includeheaders": "includeHeaders",
     "deliveryguarantee": "deliveryGuarantee",
     "transactionalidprefix": "transactionalIdPrefix",
+    "txnappid": "txnAppId",
+    "txnversion": "txnVersion",
 }
 _KEY_TYPES: tuple[DataType, ...] = (BinaryType(), StringType())
 _COMPRESSIONS = {each.name.lower(): each for each in Compression}
@@ -126,6 +132,14 @@ class Guarantee(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class JobTransaction:
+    """What makes a second run of a batch job recognisable; versions of an application only rise."""
+
+    application_id: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
 class SinkOptions:
     """What the options say; see the module's text."""
 
@@ -133,6 +147,7 @@ class SinkOptions:
     topic: str | None = None
     guarantee: Guarantee = Guarantee.EXACTLY_ONCE
     transactional_id_prefix: str = "tidelog-spark"
+    transaction: JobTransaction | None = None
     client_id: str = "tidelog-spark"
     acks: int = -1
     compression: Compression = Compression.NONE
@@ -155,7 +170,7 @@ def parse_sink_options(
         raise OptionError(
             f"the sink has no path ({given['path']!r}): name the topic by the option topic"
         )
-    known = OPTION_NAMES | _QUERY_NAMES if streaming else OPTION_NAMES
+    known = (OPTION_NAMES - _JOB_NAMES) | _QUERY_NAMES if streaming else OPTION_NAMES
     for name in given:
         _check_name(name, known)
     bootstrap = given.get("kafka.bootstrap.servers", "").strip()
@@ -184,6 +199,7 @@ def parse_sink_options(
         topic=topic,
         guarantee=made,
         transactional_id_prefix=prefix,
+        transaction=_job_transaction(given, made),
         client_id=given.get("kafka.client.id", _DEFAULTS.client_id),
         acks=_acks(given, made),
         compression=_choice(given, "kafka.compression.type", _COMPRESSIONS) or Compression.NONE,
@@ -281,6 +297,19 @@ def _number(given: Mapping[str, str], name: str, default: int) -> int:
     if not text.strip().isdigit() or not 0 < int(text) < 2**31:
         raise OptionError(f"{name} is {text!r}: it must be a whole number from 1 to {2**31 - 1}")
     return int(text)
+
+
+def _job_transaction(given: Mapping[str, str], guarantee: Guarantee) -> JobTransaction | None:
+    application_id, version = given.get("txnappid"), given.get("txnversion")
+    if application_id is None and version is None:
+        return None
+    if not application_id or version is None:
+        raise OptionError("txnAppId and txnVersion go together, and neither is empty")
+    if guarantee is not Guarantee.EXACTLY_ONCE:
+        raise OptionError("txnAppId and txnVersion need deliveryGuarantee exactly-once")
+    if not version.strip().isdigit() or int(version) >= 2**62:
+        raise OptionError(f"txnVersion is {version!r}: it must be a whole number from 0")
+    return JobTransaction(application_id, int(version))
 
 
 def _acks(given: Mapping[str, str], guarantee: Guarantee) -> int:

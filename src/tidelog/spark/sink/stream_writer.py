@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from tidelog.spark.sink.batch_writer import write_at_least_once
+from tidelog.spark.sink.at_least_once import write_at_least_once
 from tidelog.spark.sink.brokers import lent_brokers
 from tidelog.spark.sink.driver import abort_batch, commit_batch
 from tidelog.spark.sink.messages import AlreadyCommitted, Prepared, Written
