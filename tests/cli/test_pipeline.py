@@ -7,14 +7,15 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.cli.conftest import Run, run_command
+from tidelog.spark.pipeline.state_dir import StateDir
+from tidelog.spark.pipeline.status import PipelineStatus
 from tidelog.testing import Broker
 
 _WAIT_S = 120.0
@@ -128,14 +129,15 @@ def test_a_run_is_seen_from_outside_and_drains_on_sigterm(
     run("produce", topic, given="a\n")
     arguments = ("run", str(_file(tmp_path, topic, "100 ms")), "--metrics-port", "0")
     with _running(broker, *arguments, state=tmp_path) as process:
-        status = _when(
-            tmp_path, lambda status: sum(query["rows"] for query in status["queries"]) == 2
-        )
-        assert (status["phase"], status["pid"]) == ("running", process.pid)
-        with urllib.request.urlopen(status["metrics_url"], timeout=30) as answer:
+        status = _when(tmp_path, lambda status: sum(each.rows for each in status.queries) == 2)
+        assert (status.phase, status.pid) == ("running", process.pid)
+        assert status.metrics_url is not None
+        with urllib.request.urlopen(status.metrics_url, timeout=30) as answer:
             assert b'tidelog_pipeline_up{pipeline="count"} 1' in answer.read()
-        twice = run_command("pipeline", "status", "count", "--state-dir", str(tmp_path))
-        assert f"count: running, process {process.pid}" in twice.stdout
+        shown = run_command("pipeline", "status", "count", "--state-dir", str(tmp_path))
+        assert f"count: running, process {process.pid}" in shown.stdout
+        details = run_command("pipeline", "status", "count", "--json", "--state-dir", str(tmp_path))
+        assert json.loads(details.stdout)["is_running"] is True
         again = run_command("pipeline", *arguments, "--state-dir", str(tmp_path))
         assert again.returncode == 1
         process.send_signal(signal.SIGTERM)
@@ -172,13 +174,12 @@ def _running(broker: Broker, *arguments: str, state: Path) -> Iterator["subproce
         process.communicate()
 
 
-def _when(state: Path, is_met: Any) -> dict[str, Any]:
-    """The status as soon as it meets a condition."""
+def _when(state: Path, is_met: Callable[[PipelineStatus], bool]) -> PipelineStatus:
+    """The status as soon as it meets a condition; looked at without a process for each look."""
     deadline = time.monotonic() + _WAIT_S
     while True:
-        done = run_command("pipeline", "status", "count", "--json", "--state-dir", str(state))
-        status: dict[str, Any] = json.loads(done.stdout) if done.returncode == 0 else {}
-        if "queries" in status and is_met(status):
+        status = StateDir(state / "count").look().status
+        if status is not None and is_met(status):
             return status
         assert time.monotonic() < deadline, status
-        time.sleep(0.3)
+        time.sleep(0.1)

@@ -39,6 +39,11 @@ def test_the_error_of_a_python_worker_goes_before_spark_s_words_about_it() -> No
     assert failure_reason(_PYTHON) == reason
 
 
+def test_a_place_in_the_query_is_kept_without_the_state_before_it() -> None:
+    text = "[UNRESOLVED_COLUMN] no x. SQLSTATE: 42703; line 1 pos 7;\n'Project ['x]"
+    assert failure_reason(text) == "[UNRESOLVED_COLUMN] no x.; line 1 pos 7"
+
+
 def test_what_java_raised_goes_before_the_call_that_met_it() -> None:
     text = (
         "An error occurred while calling o762.start.\n: org.apache.spark.SparkException: [X] no\n"

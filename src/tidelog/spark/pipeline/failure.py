@@ -7,7 +7,7 @@ _END = re.compile(
 )
 _QUERY = re.compile(r"^\[STREAM_FAILED\] Query \[[^\]]*\] terminated with exception: ")
 _CALL = re.compile(r"^An error occurred while calling \S+\n: (?:[\w$]+\.)*")
-_SQLSTATE = re.compile(r"( SQLSTATE: \w+)+$")
+_SQLSTATE = re.compile(r"( SQLSTATE: \w+)+(?=;|$)")
 _RAISED = re.compile(r"^(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:Error|Exception|Exit|Interrupt)\b.*")
 _LENGTH_MAX = 500
 
@@ -27,7 +27,7 @@ def failure_reason(text: str) -> str:
         return _shortened(python_error)
     head = _CALL.sub("", _END.split(text, maxsplit=1)[0].strip())
     line = _QUERY.sub("", head).split("\n", 1)[0].strip()
-    return _shortened(_SQLSTATE.sub("", line)) or "it failed without a reason"
+    return _shortened(_SQLSTATE.sub("", line).rstrip("; ")) or "it failed without a reason"
 
 
 def is_hopeless(error: BaseException, reason: str, *, at_start: bool) -> bool:
