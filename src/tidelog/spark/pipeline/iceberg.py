@@ -1,7 +1,7 @@
 """An Iceberg sink without a jar: Spark writes Parquet, pyiceberg adds the files to the table.
 
-A batch is one snapshot, and the snapshot carries the query's name and the batch's number: a batch
-that Spark runs again finds its number there and adds nothing.
+A batch is one snapshot, and the snapshot carries the query's id, which is that of its checkpoint,
+and the batch's number: a batch that Spark runs again finds its number there and adds nothing.
 """
 
 from __future__ import annotations
@@ -21,31 +21,34 @@ _QUERY = "tidelog.query"
 _BATCH = "tidelog.batch"
 
 
-def iceberg_batches(identity: str, sink: IcebergSink) -> Callable[[DataFrame, int], None]:
-    """What `foreachBatch` calls. `identity` stays the same over restarts."""
+def iceberg_batches(sink: IcebergSink) -> Callable[[DataFrame, int], None]:
+    """What `foreachBatch` calls."""
 
     def write(frame: DataFrame, batch_id: int) -> None:
+        query_id = frame.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
+        if query_id is None:
+            raise SparkError("Spark does not tell the id of the query, which exactly-once needs")
         catalog = _catalog(sink)
         table = _table(catalog, sink, frame)
-        if last_batch((each.summary for each in table.snapshots()), identity) >= batch_id:
+        if last_batch((each.summary for each in table.snapshots()), query_id) >= batch_id:
             return
-        folder = f"{sink.path.rstrip('/')}/data/{identity.replace('/', '-')}-{batch_id:09d}"
+        folder = f"{sink.path.rstrip('/')}/data/{query_id}-{batch_id:09d}"
         # A batch that was written but not added is written again, to the same place.
         frame.write.mode("overwrite").option("compression", "zstd").parquet(folder)
         files = [str(each) for each in frame.sparkSession.read.parquet(folder).inputFiles()]
         if files:
-            properties = {_QUERY: identity, _BATCH: str(batch_id)}
+            properties = {_QUERY: query_id, _BATCH: str(batch_id)}
             table.add_files(files, snapshot_properties=properties, check_duplicate_files=False)
 
     return write
 
 
-def last_batch(summaries: Iterable[Any], identity: str) -> int:
+def last_batch(summaries: Iterable[Any], query_id: str) -> int:
     """The highest batch of this query that the table's snapshots tell of, or -1."""
     found = -1
     for summary in summaries:
         properties = summary.additional_properties if summary is not None else {}
-        if properties.get(_QUERY) == identity:
+        if properties.get(_QUERY) == query_id:
             found = max(found, int(properties.get(_BATCH, -1)))
     return found
 

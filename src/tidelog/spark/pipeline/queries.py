@@ -54,7 +54,7 @@ def start_query(
         case IcebergSink():
             from tidelog.spark.pipeline.iceberg import iceberg_batches
 
-            writer = writer.foreachBatch(iceberg_batches(f"{spec.name}/{sink.name}", sink))
+            writer = writer.foreachBatch(iceberg_batches(sink))
         case ConsoleSink():
             writer = writer.foreachBatch(_console_batches(sink, on_rows))
     return writer.start()
