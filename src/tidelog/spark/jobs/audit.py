@@ -7,6 +7,7 @@ show what is missing between them, and what overlaps is there twice.
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, Window
@@ -21,6 +22,15 @@ SHOWN_MAX = 20
 
 Ranges = Mapping[TopicPartition, tuple[int, int]]
 """By partition, the offsets `[start, end)` that are to be there."""
+
+
+@dataclass(slots=True)
+class _Gaps:
+    """The gaps of one partition: how many of each kind, of how many offsets, and the first."""
+
+    counts: dict[GapKind, int] = field(default_factory=dict)
+    offsets: dict[GapKind, int] = field(default_factory=dict)
+    first: list[Gap] = field(default_factory=list)
 
 
 def audit(
@@ -42,15 +52,13 @@ def audit(
         marked = _with_reached(runs)
         sums = _sums(marked)
         duplicates = _duplicates(marked, shown_max) if _any_twice(sums) else {}
-        gaps: dict[TopicPartition, list[Gap]] = {}
-        counts: dict[TopicPartition, dict[GapKind, tuple[int, int]]] = {}
+        gaps: dict[TopicPartition, _Gaps] = {}
         if (missing := _gaps(marked, sums, ranges or {})) is not None:
-            with _kept((explanation or Unexplained()).explain(missing)) as explained:
-                gaps, counts = _listed(explained, shown_max), _counted(explained)
+            gaps = _explained((explanation or Unexplained()).explain(missing), shown_max)
     names = sorted({*sums, *(ranges or {})})
     return AuditReport(
         tuple(
-            _partition(name, sums.get(name), gaps.get(name, []), counts.get(name, {}), duplicates)
+            _partition(name, sums.get(name), gaps.get(name, _Gaps()), duplicates.get(name, []))
             for name in names
         )
     )
@@ -59,15 +67,14 @@ def audit(
 def _partition(
     name: TopicPartition,
     row: Any,
-    gaps: list[Gap],
-    counts: Mapping[GapKind, tuple[int, int]],
-    duplicates: Mapping[TopicPartition, list[OffsetSpan]],
+    gaps: _Gaps,
+    duplicates: list[OffsetSpan],
 ) -> PartitionAudit:
     """`row` is what `_sums` has of the partition; None if it has no record."""
     missing: dict[str, Any] = {
-        "gap_counts": {kind: count for kind, (count, _) in counts.items()},
-        "missing_offsets": {kind: offsets for kind, (_, offsets) in counts.items()},
-        "gaps": tuple(gaps),
+        "gap_counts": gaps.counts,
+        "missing_offsets": gaps.offsets,
+        "gaps": tuple(gaps.first),
     }
     if row is None:
         return PartitionAudit(name.topic, name.partition, 0, 0, _hex(0), **missing)
@@ -82,7 +89,7 @@ def _partition(
         row.time_min_us,
         row.time_max_us,
         duplicate_records=row.twice,
-        duplicates=tuple(duplicates.get(name, ())),
+        duplicates=tuple(duplicates),
         order_violations=row.order_violations,
         times_back=row.times_back,
         **missing,
@@ -152,43 +159,41 @@ def _gaps(
     return inner.unionByName(at_edges) if has_inner else at_edges
 
 
-def _counted(explained: DataFrame) -> dict[TopicPartition, dict[GapKind, tuple[int, int]]]:
-    counts: dict[TopicPartition, dict[GapKind, tuple[int, int]]] = defaultdict(dict)
-    rows = explained.groupBy("topic", "partition", "kind").agg(
-        F.count("*").alias("gaps"), F.sum(F.col("last") - F.col("first") + 1).alias("offsets")
+def _explained(explained: DataFrame, shown_max: int) -> dict[TopicPartition, _Gaps]:
+    """The gaps of each partition: all of them counted by kind, and the first ones of each kind."""
+    kind = Window.partitionBy("topic", "partition", "kind")
+    size = F.col("last") - F.col("first") + 1
+    rows = (
+        explained.withColumn("number", F.row_number().over(kind.orderBy("first")))
+        .withColumn("gaps", F.count("*").over(kind))
+        .withColumn("offsets", F.sum(size).over(kind))
+        .where(F.col("number") <= max(1, shown_max))
+        .collect()
     )
-    for row in rows.collect():
-        name = TopicPartition(row.topic, row.partition)
-        counts[name][GapKind(row.kind)] = (row.gaps, row.offsets)
-    return counts
-
-
-def _listed(explained: DataFrame, shown_max: int) -> dict[TopicPartition, list[Gap]]:
-    """The first gaps of each partition, losses before the others."""
-    is_lost = F.col("kind") == GapKind.LOST.value
-    gaps: dict[TopicPartition, list[Gap]] = defaultdict(list)
-    for row in _first_of_each(explained, shown_max, is_lost.desc(), F.col("first")):
-        name = TopicPartition(row.topic, row.partition)
-        gaps[name].append(Gap(row.first, row.last, GapKind(row.kind)))
-    for each in gaps.values():
-        each.sort(key=lambda gap: gap.first)
-    return gaps
+    found: dict[TopicPartition, _Gaps] = defaultdict(_Gaps)
+    for row in rows:
+        each = found[TopicPartition(row.topic, row.partition)]
+        each.counts[GapKind(row.kind)] = row.gaps
+        each.offsets[GapKind(row.kind)] = row.offsets
+        each.first.append(Gap(row.first, row.last, GapKind(row.kind)))
+    for each in found.values():
+        # If not all can be shown, losses go before the others.
+        each.first.sort(key=lambda gap: (gap.kind is not GapKind.LOST, gap.first))
+        del each.first[shown_max:]
+        each.first.sort(key=lambda gap: gap.first)
+    return found
 
 
 def _duplicates(marked: DataFrame, shown_max: int) -> dict[TopicPartition, list[OffsetSpan]]:
     overlaps = marked.where("twice > 0").select(
         "topic", "partition", "first", F.least("last", "reached").alias("last")
     )
+    number = F.row_number().over(Window.partitionBy("topic", "partition").orderBy("first"))
+    rows = overlaps.withColumn("number", number).where(F.col("number") <= shown_max)
     found: dict[TopicPartition, list[OffsetSpan]] = defaultdict(list)
-    for row in _first_of_each(overlaps, shown_max, F.col("first")):
+    for row in rows.orderBy("topic", "partition", "number").collect():
         found[TopicPartition(row.topic, row.partition)].append(OffsetSpan(row.first, row.last))
     return found
-
-
-def _first_of_each(rows: DataFrame, shown_max: int, *order: Column) -> list[Any]:
-    number = F.row_number().over(Window.partitionBy("topic", "partition").orderBy(*order))
-    chosen = rows.withColumn("number", number).where(F.col("number") <= shown_max)
-    return chosen.orderBy("topic", "partition", "number").collect()
 
 
 @contextmanager
