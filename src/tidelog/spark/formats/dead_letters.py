@@ -40,7 +40,7 @@ class DeadLetterTopic:
     def write(self, batch: pa.RecordBatch, reasons: Mapping[int, str]) -> None:
         """Write the rows that have a reason, and wait until the brokers have them."""
         # Only a task that meets such rows needs the sink.
-        from tidelog.spark.sink.batch_writer import write_at_least_once
+        from tidelog.spark.sink.at_least_once import write_at_least_once
         from tidelog.spark.sink.options import Guarantee, SinkOptions
 
         options = SinkOptions(
