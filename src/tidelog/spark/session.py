@@ -172,7 +172,8 @@ def _leave_out_checksum_files(spark: "SparkSession") -> None:
     jvm = spark._jvm
     assert jvm is not None
     settings = spark.sparkContext._jsc.hadoopConfiguration()
-    jvm.org.apache.hadoop.fs.FileSystem.getLocal(settings).setWriteChecksum(False)
+    local = jvm.java.net.URI.create("file:///")
+    jvm.org.apache.hadoop.fs.FileSystem.get(local, settings).setWriteChecksum(False)
 
 
 def _decided_by_user() -> set[str]:
