@@ -1,7 +1,9 @@
 """`tidelog audit` and `tidelog hotkeys` on a real topic and its archive."""
 
 import json
+import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,8 @@ from pyspark.sql import SparkSession
 from tidelog.cli.audit import command as audit
 from tidelog.cli.hotkeys import command as hotkeys
 from tidelog.client.partitioners.key_hash import key_partition
+from tidelog.spark.lake.opening import open_table
+from tidelog.spark.lake.table import Change
 from tidelog.testing import Broker
 
 _PNG = b"\x89PNG"
@@ -83,6 +87,23 @@ def test_a_topic_and_its_archive(
     assert archived[0]["missing_offsets"] == {"archived": 1 + 3 + 1}
     assert live[1]["gaps"] == archived[1]["gaps"] == []
     assert picture.read_bytes()[:4] == _PNG
+    # A file that is in the lake twice: its records are, and the command says so.
+    _add_file_again(lake)
+    result = _run(audit, broker, [topic, "--lake", lake, "--json"], status=3)
+    found = json.loads(result.stdout)
+    assert found["passed"] is False
+    twice = sum(each["duplicate_records"] for each in found["lake"]["partitions"])
+    assert twice > 0
+    assert "are there twice" in found["problems"][0]
+
+
+def _add_file_again(path: str) -> None:
+    table = open_table(path)
+    snapshot = table.snapshot()
+    file = snapshot.files[0]
+    again = replace(file, path=f"{file.folder}/again-{file.name}".lstrip("/"))
+    shutil.copy(table.place(file), table.root / again.path)
+    table.commit(snapshot, Change("a writer that does not look", adds=[again]))
 
 
 @pytest.mark.timeout(300)
@@ -107,7 +128,9 @@ def test_the_load_of_a_topic(
     assert "4 records" in shown
 
 
-def test_what_is_missing_fails_the_audit(spark: SparkSession, broker: Broker, topic: str) -> None:
+def test_parts_of_topics_and_what_there_is_not(
+    spark: SparkSession, broker: Broker, topic: str
+) -> None:
     _create(broker, topic)
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
     for at in range(10):
