@@ -5,8 +5,10 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 DATA ?= ./tidelog-data
 ARGS ?=
+PYTEST := $(BIN)/python -m pytest -m "not slow and not cluster" --reruns 1 -rR
+SPARK_TESTS := tests/spark tests/docs tests/examples tests/cli/test_pipeline.py tests/cli/test_lake.py
 
-.PHONY: run test lint types layers unit chaos fuzz test-cluster bench bench-spark demo docs clean
+.PHONY: run test lint types layers unit unit-broker unit-spark chaos fuzz test-cluster bench bench-spark demo docs clean
 
 run: $(READY)
 	$(BIN)/tidelog up --data $(DATA) $(ARGS)
@@ -30,8 +32,15 @@ layers: $(READY)
 
 # A test over real processes and real time may meet a slow moment of the machine: it gets one more
 # try, and the summary names it. A test that fails twice fails the run.
+# Broker and Spark are tested side by side: one core would be idle otherwise.
 unit: $(READY)
-	$(BIN)/python -m pytest -m "not slow and not cluster" --reruns 1 -rR $(ARGS)
+	$(MAKE) --jobs=2 --output-sync=target unit-broker unit-spark
+
+unit-broker: $(READY)
+	$(PYTEST) tests $(foreach part,$(SPARK_TESTS),--ignore=$(part)) $(ARGS)
+
+unit-spark: $(READY)
+	$(PYTEST) $(SPARK_TESTS) $(ARGS)
 
 # Hundreds of kills and power cuts, long storms, exactly-once under faults.
 chaos: $(READY)
