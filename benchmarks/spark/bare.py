@@ -24,6 +24,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from tidelog.spark.schema import arrow_schema, spark_schema
+from tidelog.spark.worker_memory import freeze_imports
 
 ROWS_PER_BATCH = 10_000
 
@@ -48,6 +49,7 @@ class BareSource(DataSource):
         return BareWriter()
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802
+        freeze_imports()
         return BareStreamWriter(self.options.get("latencies"))
 
 
@@ -119,10 +121,11 @@ class BareStreamWriter(DataSourceStreamArrowWriter):
                 at_us = batch.column("timestamp").cast(pa.int64()).to_numpy()
                 target = Path(self._latencies) / f"{uuid.uuid4().hex}.npy"
                 np.save(target, (now_us - at_us) / 1000)
+        freeze_imports()
         return WriterCommitMessage()
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        pass
+        freeze_imports()
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         pass

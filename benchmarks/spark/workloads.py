@@ -15,6 +15,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from benchmarks.page_cache import settle
+
 VALUE_BYTES = 1024
 KEY_BYTES = 16
 ROW_MB = (VALUE_BYTES + KEY_BYTES) / 1e6
@@ -106,6 +108,7 @@ def to_sink(bench: Bench, kind: str, topic: str) -> float:
         target = f"copy-{time.monotonic_ns()}"
         make_topic(bench.bootstrap, target)
         writer = writer.option("kafka.bootstrap.servers", bench.bootstrap).option("topic", target)
+    settle(Path(tempfile.gettempdir()), int(rows * ROW_MB * 1e6))
     return rows_per_second(rows, writer.save)
 
 
@@ -196,13 +199,13 @@ def _trickle(bench: Bench, topic: str, query: StreamingQuery) -> list[float]:
 
 
 def _wait_for_batches(producer: Producer, topic: str, query: StreamingQuery) -> None:
-    """Rows one by one until the query has run some micro-batches: it starts slowly."""
+    """Rows one by one until the JVM has compiled what a micro-batch runs."""
     seen: dict[int, float] = {}
     deadline = time.monotonic() + 120
-    while len(seen) < 5 and time.monotonic() < deadline:
+    while len(seen) < 80 and time.monotonic() < deadline:
         producer.produce(topic, b"%d" % time.time_ns(), partition=0)
         producer.flush()
-        time.sleep(0.2)
+        time.sleep(0.1)
         _note_progress(query, seen)
 
 
@@ -239,6 +242,7 @@ def archive(bench: Bench, topic: str) -> float:
 
     rows = bench.sizes.rows
     with tempfile.TemporaryDirectory(prefix="tidelog-bench-") as folder:
+        settle(Path(folder), int(rows * ROW_MB * 1e6))
         started = time.perf_counter()
         lake.archive(
             [topic],

@@ -20,6 +20,7 @@ from tidelog.spark.options import (
     parse_stream_options,
 )
 from tidelog.spark.schema import spark_schema
+from tidelog.spark.worker_memory import freeze_imports
 
 if TYPE_CHECKING:
     from tidelog.spark.formats import ValueFormat
@@ -68,7 +69,10 @@ class TidelogDataSource(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         from tidelog.spark.sink import TidelogStreamWriter, parse_sink_options
 
-        return TidelogStreamWriter(parse_sink_options(self.options, schema, streaming=True), schema)
+        options = parse_sink_options(self.options, schema, streaming=True)
+        # Spark asks for a writer before each micro-batch, of a process that it keeps for this.
+        freeze_imports()
+        return TidelogStreamWriter(options, schema)
 
     def _rows(self, options: SourceOptions) -> "tuple[StructType, ValueFormat | None]":
         """The columns of the source, and what makes those that come from the value."""

@@ -13,6 +13,7 @@ from tidelog.spark.lake_lookup import LakeLookup
 from tidelog.spark.offsets import OffsetRange
 from tidelog.spark.options import SourceOptions
 from tidelog.spark.planning import split_ranges
+from tidelog.spark.worker_memory import freeze_imports
 
 if TYPE_CHECKING:
     from tidelog.spark.formats import ValueFormat
@@ -51,6 +52,7 @@ class RangeReader:
             decoded = batch if self.format is None else self.format.decode(batch)
             if decoded.num_rows:
                 yield decoded
+        freeze_imports()
 
     def _batches(self, partition: RangePartition) -> Iterator[pa.RecordBatch]:
         if partition.where == "broker":

@@ -40,6 +40,7 @@ from tidelog.spark.sink.messages import AlreadyCommitted, Prepared, Written
 from tidelog.spark.sink.options import Guarantee, SinkOptions
 from tidelog.spark.sink.part import TaskPart
 from tidelog.spark.sink.task import TaskIdentity, current_task
+from tidelog.spark.worker_memory import freeze_imports
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -55,8 +56,11 @@ class TidelogStreamWriter(DataSourceStreamArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """In a task: write its rows."""
         if self.options.guarantee is Guarantee.AT_LEAST_ONCE:
-            return write_at_least_once(self.options, iterator)
-        return self.write_part(current_task(), iterator)
+            written: WriterCommitMessage = write_at_least_once(self.options, iterator)
+        else:
+            written = self.write_part(current_task(), iterator)
+        freeze_imports()
+        return written
 
     def write_part(
         self, task: TaskIdentity, iterator: Iterator[pa.RecordBatch]
@@ -93,6 +97,7 @@ class TidelogStreamWriter(DataSourceStreamArrowWriter):
         if prepared:
             with lent_brokers(self.options) as brokers:
                 commit_batch(brokers, prepared, batchId, len(messages))
+        freeze_imports()
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """On the driver, when a task or the commit has failed."""
