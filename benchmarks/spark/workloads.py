@@ -116,6 +116,8 @@ def batch_latency(bench: Bench, kind: str) -> dict[str, float]:
     """Micro-batches of a quiet topic: how long each takes, and how old a row is at the sink."""
     topic = f"quiet-{kind}-{time.monotonic_ns()}"
     make_topic(bench.bootstrap, topic)
+    # What earlier rows have left to write would stand before the checkpoint of every batch.
+    os.sync()
     with tempfile.TemporaryDirectory(prefix="tidelog-bench-") as folder:
         ages = Path(folder) / "ages"
         ages.mkdir()
@@ -140,6 +142,7 @@ def copy_latency(bench: Bench) -> dict[str, float]:
     topic, target = f"quiet-in-{stamp}", f"quiet-out-{stamp}"
     make_topic(bench.bootstrap, topic)
     make_topic(bench.bootstrap, target)
+    os.sync()
     ages: list[float] = []
     stop = threading.Event()
     watcher = threading.Thread(target=_watch, args=(bench.bootstrap, target, ages, stop))
