@@ -11,11 +11,11 @@ from pathlib import Path
 
 import numpy as np
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from benchmarks.page_cache import settle
+from benchmarks.workloads import create_topic
 
 VALUE_BYTES = 1024
 KEY_BYTES = 16
@@ -72,9 +72,7 @@ def fill(bootstrap: str, topic: str, rows: int) -> None:
 
 
 def make_topic(bootstrap: str, topic: str) -> None:
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    for made in admin.create_topics([NewTopic(topic, PARTITIONS, 1)]).values():
-        made.result(30)
+    create_topic(bootstrap, topic, PARTITIONS, {})
 
 
 def source(bench: Bench, kind: str, topic: str, rows: int) -> DataFrame:

@@ -9,11 +9,11 @@ from pathlib import Path
 import psutil
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from tests.spark.cluster.standalone import StandaloneCluster
+from tests.spark.topics import create_topic
 from tidelog.spark import lake, session
 from tidelog.testing import Broker
 
@@ -43,9 +43,7 @@ def broker() -> Iterator[Broker]:
 
 
 def make_topic(broker: Broker, name: str) -> str:
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-    for made in admin.create_topics([NewTopic(name, PARTITIONS, 1)]).values():
-        made.result(30)
+    create_topic(broker.bootstrap_servers, name, PARTITIONS)
     return name
 
 

@@ -16,7 +16,6 @@ from tidelog.spark.errors import OptionError
 from tidelog.spark.lake.bounds import Bound, bound_text, microseconds
 from tidelog.spark.lake.errors import LakeError
 from tidelog.spark.lake.reading import LakeTable, TimeRange
-from tidelog.spark.offsets import OffsetRange
 
 Partitions = Literal["same", "by-key"]
 PARTITIONS: tuple[Partitions, ...] = ("same", "by-key")
@@ -53,10 +52,6 @@ class ReplayPlan(msgspec.Struct, frozen=True):
             everything.start_us if self.start_us is None else self.start_us,
             everything.end_us if self.end_us is None else self.end_us,
         )
-
-    def offset_ranges(self) -> list[OffsetRange]:
-        topic = self.request.topic
-        return [OffsetRange(topic, each, *bounds) for each, bounds in sorted(self.ranges.items())]
 
 
 def make_request(

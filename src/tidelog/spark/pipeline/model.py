@@ -28,10 +28,6 @@ class Trigger:
     kind: TriggerKind = TriggerKind.PROCESSING_TIME
     interval_ms: int = 0
 
-    @property
-    def ends_by_itself(self) -> bool:
-        return self.kind is not TriggerKind.PROCESSING_TIME
-
 
 class OutputMode(StrEnum):
     APPEND = "append"
