@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+CORE := $(VENV)/.core
 READY := $(VENV)/.ready
 DATA ?= ./tidelog-data
 ARGS ?=
@@ -10,10 +11,16 @@ SPARK_TESTS := tests/spark tests/docs tests/examples tests/cli/test_pipeline.py 
 
 .PHONY: run test lint types layers unit unit-broker unit-spark chaos fuzz test-cluster bench bench-spark demo docs clean
 
-run: $(READY)
+run: $(CORE)
 	$(BIN)/tidelog up --data $(DATA) $(ARGS)
 
 test: lint types layers unit
+
+# A node needs neither Spark nor the tools of the tests.
+$(CORE): pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	touch $(CORE)
 
 $(READY): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
