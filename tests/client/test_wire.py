@@ -1,9 +1,14 @@
 """The blocking wire client against a real broker."""
 
+import socket
+import struct
+import threading
+import time
+
 import pytest
 
 from tidelog.client.errors import ClientError, ConnectError
-from tidelog.client.wire import Cluster
+from tidelog.client.wire import Cluster, WireConnection
 from tidelog.protocol.apis.create_topics import (
     CreatableTopic,
     CreateTopicsRequest,
@@ -85,3 +90,37 @@ def test_a_restarted_broker_is_found_again() -> None:
 def test_an_address_that_is_none_is_named() -> None:
     with pytest.raises(ClientError, match="'nonsense' is not HOST:PORT"):
         Cluster("nonsense")
+
+
+def test_large_answers_come_whole_however_slowly(tidelog_broker: Broker) -> None:
+    """Behind a relay that lets less through within the timeout than is waited for at once."""
+    partitions = 12_000
+    with Cluster(tidelog_broker.bootstrap_servers) as cluster:
+        for number in range(4):
+            create_topic(cluster, f"large-{number}", partitions // 4)
+    host, _, port = tidelog_broker.bootstrap_servers.rpartition(":")
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        relay = threading.Thread(target=relay_slowly, args=(listener, (host, int(port))))
+        relay.start()
+        here, there = listener.getsockname()
+        with WireConnection(here, there, client_id="slow", timeout_s=0.3) as connection:
+            answer = connection.call(MetadataRequest(topics=None), MetadataResponse)
+            assert sum(len(topic.partitions) for topic in answer.topics) >= partitions
+            # The connection is as good as before.
+            assert connection.call(MetadataRequest(topics=[]), MetadataResponse).brokers
+        relay.join()
+
+
+def relay_slowly(listener: socket.socket, target: tuple[str, int]) -> None:
+    """Pass requests on at once, and answers in pieces of 48 KB every tenth of a second."""
+    client, _ = listener.accept()
+    with client, socket.create_connection(target) as broker:
+        while request := client.recv(1 << 16):
+            broker.sendall(request)
+            (left,) = struct.unpack(">i", header := broker.recv(4, socket.MSG_WAITALL))
+            client.sendall(header)
+            while left:
+                piece = broker.recv(min(left, 48 * 1024), socket.MSG_WAITALL)
+                client.sendall(piece)
+                left -= len(piece)
+                time.sleep(0.1 if left else 0)

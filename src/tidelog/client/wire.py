@@ -38,6 +38,13 @@ COORDINATOR_GROUP = 0
 COORDINATOR_TRANSACTION = 1
 
 _API_VERSIONS_VERSION = 3
+
+# Of a large answer, so much is waited for before this side wakes up to take it. Without that the
+# two sides of a fast connection wake each other for every few kilobytes: on loopback it halves the
+# broker's CPU for a large fetch and takes a fifth off this side's. (Only on sockets with a timeout,
+# which wait before they receive: a blocking receive takes what is there and then waits for so much
+# more, which may not come.)
+_WAKE_BYTES = 256 * 1024
 _LENGTH = struct.Struct(">i")
 
 
@@ -153,12 +160,28 @@ class WireConnection:
         """Fill the buffer."""
         view = memoryview(buffer)
         at, size = 0, len(view)
+        if size > _WAKE_BYTES:
+            self._wake_at(_WAKE_BYTES)
+            try:
+                while size - at >= _WAKE_BYTES:
+                    at += self._receive_some(view[at:])
+            except TimeoutError:
+                # So much does not come in time here, but less may.
+                pass
+            finally:
+                self._wake_at(1)
         while at < size:
-            received = self._socket.recv_into(view[at:])
-            if not received:
-                raise ConnectError(f"{self.address} closed the connection")
-            at += received
+            at += self._receive_some(view[at:])
         return buffer
+
+    def _receive_some(self, view: memoryview) -> int:
+        received = self._socket.recv_into(view)
+        if not received:
+            raise ConnectError(f"{self.address} closed the connection")
+        return received
+
+    def _wake_at(self, size: int) -> None:
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, size)
 
 
 class Cluster:

@@ -34,26 +34,32 @@ Bytes = Any
 Numbers = Any
 
 
+# Arrays come from the caller, who holds them: counting references to them on each use took longer
+# than reading the varints of a record. Compiled functions make no arrays, so nothing is lost.
+_WITHOUT_REFERENCE_COUNTS = {"_nrt": False}
+
+
 def compiled(function: F) -> F:
     """The function as machine code that is kept on disk and runs without the interpreter's lock."""
-    return _compile(function, inline="never")
+    return _compile(function, forceinline=False)
 
 
 def compiled_inline(function: F) -> F:
     """The same for a short function, which becomes part of each compiled caller."""
-    return _compile(function, inline="always")
+    return _compile(function, forceinline=True)
 
 
-def _compile(function: F, *, inline: str) -> F:
+def _compile(function: F, *, forceinline: bool) -> F:
     if not IS_COMPILED:
         return function
     compile_lazily: Any = numba.njit
+    options = {"nogil": True, "forceinline": forceinline, **_WITHOUT_REFERENCE_COUNTS}
     made: F
     try:
-        made = compile_lazily(cache=True, nogil=True, inline=inline)(function)
+        made = compile_lazily(cache=True, **options)(function)
     except RuntimeError:
         # No folder can be written to: compile in each process.
-        made = compile_lazily(nogil=True, inline=inline)(function)
+        made = compile_lazily(**options)(function)
     return made
 
 

@@ -99,8 +99,8 @@ class FetchSettings:
     read_committed: bool = True
     include_headers: bool = False
     fail_on_data_loss: bool = True
-    max_bytes: int = 16 * 1024 * 1024
-    rows_max: int = 20_000
+    max_bytes: int = 8 * 1024 * 1024
+    rows_max: int = 10_000
     timeout_s: float = 60.0
 
 

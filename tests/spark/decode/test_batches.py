@@ -26,7 +26,7 @@ def test_headers_are_those_that_the_protocol_reads(log: bytes, cut: int) -> None
         header for _, header in expected
     ]
     assert batches.next_offset == (expected[-1][1].next_offset if expected else -1)
-    assert batches.find_corrupt() is None
+    assert batches.find_corrupt(0, len(batches)) is None
 
 
 def test_what_is_no_batch_is_refused() -> None:
@@ -45,4 +45,5 @@ def test_corrupt_batches_are_found() -> None:
     for index in range(3):
         log = bytearray(BATCH * 3)
         log[index * len(BATCH) + 40] ^= 1
-        assert FetchedBatches(memoryview(log)).find_corrupt() == index
+        batches = FetchedBatches(memoryview(log))
+        assert batches.find_corrupt(0, len(batches)) == index

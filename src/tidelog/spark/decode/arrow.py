@@ -16,14 +16,14 @@ _MICROSECONDS_PER_MS = 1000
 _MS_MAX = (2**63 - 1) // _MICROSECONDS_PER_MS
 
 
-def bytes_array(sizes: Int64Array, data: ByteArray, data_type: pa.DataType) -> pa.Array:
+def bytes_array(sizes: Int64Array, data: pa.Buffer, data_type: pa.DataType) -> pa.Array:
     """An array of binary or string whose elements lie one after the other; size -1 is null."""
     count = len(sizes)
     offsets = np.zeros(count + 1, dtype=np.int32)
     is_valid = sizes >= 0
     null_count = count - int(np.count_nonzero(is_valid))
     np.cumsum(np.where(is_valid, sizes, 0) if null_count else sizes, out=offsets[1:])
-    buffers = [_bitmap(is_valid, null_count), pa.py_buffer(offsets), pa.py_buffer(data)]
+    buffers = [_bitmap(is_valid, null_count), pa.py_buffer(offsets), data]
     return pa.Array.from_buffers(data_type, count, buffers, null_count)
 
 

@@ -4,6 +4,7 @@ Python looks at no batch by itself, so that an answer of many small ones is not 
 compiled loop finds where they begin, numpy takes their headers apart.
 """
 
+from collections.abc import Iterator
 from typing import Any, Final
 
 import numpy as np
@@ -67,6 +68,7 @@ class FetchedBatches:
         self._headers = raw.view(_HEADER)[:, 0]
         self.ends: Int64Array = self.begins + LOG_OVERHEAD + self.column("batch_length")
         self.attributes = self.column("attributes")
+        self._checksums = self.column("crc")
 
     def __len__(self) -> int:
         return len(self.begins)
@@ -84,13 +86,25 @@ class FetchedBatches:
         """The offset after the last batch; -1 if there is none."""
         return self.header(-1).next_offset if len(self) else -1
 
-    def find_corrupt(self) -> int | None:
-        """The first batch that does not have the checksum that its header says."""
+    def find_corrupt(self, first: int, last: int) -> int | None:
+        """Which of the batches first..last does not have the checksum that its header says."""
         records = self.records
-        checksums = self.column("crc").tolist()
-        for index, (begin, end, checksum) in enumerate(
-            zip(self.begins.tolist(), self.ends.tolist(), checksums, strict=True)
-        ):
+        rows = zip(
+            self.begins[first:last].tolist(),
+            self.ends[first:last].tolist(),
+            self._checksums[first:last].tolist(),
+            strict=True,
+        )
+        for index, (begin, end, checksum) in enumerate(rows, first):
             if compute_crc(records, begin, end - begin) != checksum:
                 return index
         return None
+
+    def blocks(self, size_bytes: int) -> Iterator[tuple[int, int]]:
+        """The batches in runs first..last of about `size_bytes`, or of one that is larger."""
+        first = 0
+        while first < len(self):
+            limit = self.begins[first] + size_bytes
+            last = max(first + 1, int(np.searchsorted(self.ends, limit, side="right")))
+            yield first, last
+            first = last

@@ -30,6 +30,10 @@ from tidelog.spark.offsets import OffsetRange
 # The data of one Arrow batch: enough to be cheap per row, and far from the 2 GB of its offsets.
 ARROW_BYTES_MAX = 64 * 1024 * 1024
 
+# So many bytes are checked, walked and copied before the next: they stay in the processor's cache
+# from one to the other. Over whole answers the three take twice the time.
+_BLOCK_BYTES = 2 * 1024 * 1024
+
 # Offsets of records are sums that must fit 64 bits.
 _BASE_OFFSET_MAX = 2**63 - 1 - 2**31
 
@@ -70,19 +74,22 @@ class RangeDecoder:
         """
         self._start = start
         table = self._make_table(batches)
-        self._check_crcs(batches)
-        wanted = np.flatnonzero(self._find_wanted(batches, aborted, table))
-        is_compressed = (batches.attributes[wanted] & COMPRESSION_MASK) != 0
-        # Runs of batches that are not compressed are walked together.
-        after = 0
-        for place in np.flatnonzero(is_compressed).tolist():
-            yield from self._walk(batches, batches.data, table, wanted[after:place])
-            yield from self._walk_compressed(batches, table, wanted[place : place + 1])
-            after = place + 1
-        yield from self._walk(batches, batches.data, table, wanted[after:])
+        wanted = self._find_wanted(batches, aborted, table)
+        is_compressed = (batches.attributes & COMPRESSION_MASK) != 0
+        self._rows.expect(len(batches.records))
+        for first, last in batches.blocks(_BLOCK_BYTES):
+            self._check_crcs(batches, first, last)
+            among = wanted[np.searchsorted(wanted, first) : np.searchsorted(wanted, last)]
+            # Runs of batches that are not compressed are walked together.
+            after = 0
+            for place in np.flatnonzero(is_compressed[among]).tolist():
+                yield from self._walk(batches, batches.data, table, among[after:place])
+                yield from self._walk_compressed(batches, table, among[place : place + 1])
+                after = place + 1
+            yield from self._walk(batches, batches.data, table, among[after:])
+            self._rows.settle()
         if self._rows.is_half_full:
             yield from self.finish()
-        self._rows.settle()
 
     def finish(self) -> Iterator[pa.RecordBatch]:
         """The rows that are left, if any."""
@@ -115,8 +122,8 @@ class RangeDecoder:
 
     def _find_wanted(
         self, batches: FetchedBatches, aborted: AbortedTransactions | None, table: Int64Array
-    ) -> npt.NDArray[np.bool_]:
-        """Which batches have records of the range that are to be seen."""
+    ) -> Int64Array:
+        """The batches that have records of the range that are to be seen."""
         first_offsets = table[:, walking.BATCH_BASE_OFFSET]
         is_wanted: npt.NDArray[np.bool_] = (
             (first_offsets < self._wanted.end)
@@ -130,7 +137,7 @@ class RangeDecoder:
             for index in special.tolist():
                 if self._is_aborted(batches, aborted, index):
                     is_wanted[index] = False
-        return is_wanted
+        return np.flatnonzero(is_wanted)
 
     def _is_aborted(
         self, batches: FetchedBatches, aborted: AbortedTransactions, index: int
@@ -141,8 +148,8 @@ class RangeDecoder:
         except ApiError as error:
             self._fail(header, error.message)
 
-    def _check_crcs(self, batches: FetchedBatches) -> None:
-        corrupt = batches.find_corrupt()
+    def _check_crcs(self, batches: FetchedBatches, first: int, last: int) -> None:
+        corrupt = batches.find_corrupt(first, last)
         if corrupt is not None:
             self._fail(batches.header(corrupt), "its CRC does not fit its bytes")
 

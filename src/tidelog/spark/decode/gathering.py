@@ -5,10 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from tidelog.spark.compiled import Bytes, byte_view, number_view
+from tidelog.spark.compiled import Bytes, number_view
 from tidelog.spark.decode import walk as walking
 from tidelog.spark.decode.arrow import (
-    ByteArray,
     Int64Array,
     bytes_array,
     headers_array,
@@ -16,11 +15,18 @@ from tidelog.spark.decode.arrow import (
     repeated_text,
     timestamps_array,
 )
+from tidelog.spark.decode.memory import MemoryPool
 from tidelog.spark.errors import SparkError
 from tidelog.spark.schema import arrow_schema
 
-# Small answers are gathered: room that is too small becomes so much larger.
-_GROWTH = 4
+# Room that is too small becomes so much larger.
+_GROWTH = 2
+
+# One for each column: what they need is alike from batch to batch.
+_KEYS = MemoryPool()
+_VALUES = MemoryPool()
+_HEADER_KEYS = MemoryPool()
+_HEADER_VALUES = MemoryPool()
 
 
 @dataclass(slots=True)
@@ -35,21 +41,29 @@ class _Piece:
 class _Store:
     """Bytes of one column, one value after the other."""
 
-    def __init__(self) -> None:
-        self.array = np.empty(0, dtype=np.uint8)
+    def __init__(self, pool: MemoryPool) -> None:
         self.used = 0
+        self._pool = pool
+        self._lease = pool.lease(0)
+        self._last_used = 0
 
-    def reserve(self, size: int, size_max: int) -> Bytes:
-        """Make room for `size` bytes, and for the growth that is likely up to `size_max`."""
-        if size > len(self.array):
-            grown = np.empty(max(size, min(size_max, _GROWTH * len(self.array))), dtype=np.uint8)
-            grown[: self.used] = self.array[: self.used]
-            self.array = grown
-        return byte_view(self.array, writable=True)
+    def reserve(self, size: int, expected: int, size_max: int) -> Bytes:
+        """Make room for `size` bytes, and for what is likely to come: memory not used costs none.
 
-    def take(self) -> ByteArray:
-        taken = self.array[: self.used]
-        self.array = np.empty(0, dtype=np.uint8)
+        That is as much as last time, or all that is expected, but no more than `size_max`.
+        """
+        if size > len(self._lease.array):
+            likely = max(_GROWTH * len(self._lease.array), self._last_used, self.used + expected)
+            grown = self._pool.lease(max(size, min(size_max, likely)))
+            grown.array[: self.used] = self._lease.array[: self.used]
+            self._lease = grown
+        return self._lease.view()
+
+    def take(self) -> pa.Buffer:
+        """What was stored; the store is empty then."""
+        taken = self._lease.buffer(self.used)
+        self._lease = self._pool.lease(0)
+        self._last_used = self.used + self.used // 16
         self.used = 0
         return taken
 
@@ -57,8 +71,8 @@ class _Store:
 class RowGatherer:
     """Collects the rows of one partition until there are enough for an Arrow batch.
 
-    `walk` only notes where their bytes lie. They are copied when the rows are taken, when their
-    number is known, or by `settle`, after which the buffers can be used for something else.
+    `walk` only notes where their bytes lie. They are copied by `settle`, after which the buffers
+    can be used for something else, or when the rows are taken.
     """
 
     def __init__(
@@ -69,15 +83,16 @@ class RowGatherer:
         self._include_headers = include_headers
         self._schema = arrow_schema(include_headers)
         self._bytes_max = bytes_max
+        self._expected = 0
         self._rows = np.empty((walking.ROW_WIDTH, rows_max), dtype=np.int64)
         self._row_cells = number_view(self._rows)
         self._state = np.zeros(walking.STATE_WIDTH, dtype=np.int64)
         self._state_cells = number_view(self._state)
         self._pieces: list[_Piece] = []
-        self._keys = _Store()
-        self._values = _Store()
-        self._header_keys = _Store()
-        self._header_values = _Store()
+        self._keys = _Store(_KEYS)
+        self._values = _Store(_VALUES)
+        self._header_keys = _Store(_HEADER_KEYS)
+        self._header_values = _Store(_HEADER_VALUES)
         self._header_sizes: list[Int64Array] = []
         # The columns that are the same in each row, for as many rows as were needed so far.
         self._topics = repeated_text(topic, 0)
@@ -128,6 +143,10 @@ class RowGatherer:
                 self._pieces.append(_Piece(data, first, last))
         return status
 
+    def expect(self, size: int) -> None:
+        """Say how many bytes the batches have that are walked next."""
+        self._expected = size
+
     def settle(self) -> None:
         """Copy the bytes of all rows, so that the buffers that they lie in can go."""
         if not self._pieces:
@@ -162,8 +181,12 @@ class RowGatherer:
 
     def _copy_fields(self) -> None:
         keys, values = self._keys, self._values
-        key_bytes = keys.reserve(int(self._state[walking.KEY_BYTES]), self._bytes_max)
-        value_bytes = values.reserve(int(self._state[walking.VALUE_BYTES]), self._bytes_max)
+        key_bytes = keys.reserve(
+            int(self._state[walking.KEY_BYTES]), self._expected, self._bytes_max
+        )
+        value_bytes = values.reserve(
+            int(self._state[walking.VALUE_BYTES]), self._expected, self._bytes_max
+        )
         for piece in self._pieces:
             keys.used, values.used = walking.copy_fields(
                 piece.data,
@@ -178,8 +201,12 @@ class RowGatherer:
 
     def _copy_headers(self) -> None:
         state, keys, values = self._state, self._header_keys, self._header_values
-        key_bytes = keys.reserve(int(state[walking.HEADER_KEY_BYTES]), self._bytes_max)
-        value_bytes = values.reserve(int(state[walking.HEADER_VALUE_BYTES]), self._bytes_max)
+        key_bytes = keys.reserve(
+            int(state[walking.HEADER_KEY_BYTES]), self._expected, self._bytes_max
+        )
+        value_bytes = values.reserve(
+            int(state[walking.HEADER_VALUE_BYTES]), self._expected, self._bytes_max
+        )
         known = sum(sizes.shape[1] for sizes in self._header_sizes)
         sizes = np.empty((2, int(state[walking.HEADER_TOTAL]) - known), dtype=np.int64)
         header = 0
@@ -204,7 +231,7 @@ class RowGatherer:
         text = self._header_keys.take()
         names = bytes_array(sizes[0], text, pa.string())
         # Strings must be UTF-8; those of only ASCII, nearly all, need no closer look.
-        if np.any(text & 0x80):
+        if np.any(np.frombuffer(text, dtype=np.uint8) & 0x80):
             self._check_names(names)
         values = bytes_array(sizes[1], self._header_values.take(), pa.binary())
         return headers_array(counts, names, values)

@@ -2,7 +2,7 @@
 
 `walk` checks every length before it trusts it and notes, for each record that is wanted, where its
 parts lie; `copy_fields` and `copy_headers` then move those bytes into buffers of the right size.
-Nothing is read outside of the batch, whatever its bytes say. A compiled walk costs about 40 ns a
+Nothing is read outside of the batch, whatever its bytes say. A compiled walk costs about 20 ns a
 record, a copy about the time of memcpy; uncompiled, both together take some 4 µs.
 """
 
