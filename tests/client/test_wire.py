@@ -1,20 +1,26 @@
 """The blocking wire client against a real broker."""
 
+import os
 import socket
 import struct
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from tidelog.client.errors import ClientError, ConnectError
 from tidelog.client.wire import Cluster, WireConnection
+from tidelog.protocol.api_keys import ApiKey
+from tidelog.protocol.apis.api_versions import ApiVersion, ApiVersionsResponse
 from tidelog.protocol.apis.create_topics import (
     CreatableTopic,
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
 from tidelog.protocol.apis.metadata import MetadataRequest, MetadataResponse
+from tidelog.protocol.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from tidelog.protocol.headers import encode_request, encode_response
 from tidelog.protocol.topic_partition import TopicPartition
 from tidelog.testing import Broker
 from tidelog.testing.broker import free_port
@@ -124,3 +130,34 @@ def relay_slowly(listener: socket.socket, target: tuple[str, int]) -> None:
                 client.sendall(piece)
                 left -= len(piece)
                 time.sleep(0.1 if left else 0)
+
+
+def test_large_requests_are_sent_whole_to_a_broker_that_reads_slowly() -> None:
+    sizes = (10, 3_000_000, 0, 100_000, 20_000, 5)
+    rows = [
+        PartitionProduceData(index=index, records=memoryview(os.urandom(size)))
+        for index, size in enumerate(sizes)
+    ]
+    request = ProduceRequest(acks=1, topic_data=[TopicProduceData(name="t", partition_data=rows)])
+    with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor() as pool:
+        received = pool.submit(receive_slowly, listener)
+        host, port = listener.getsockname()
+        with WireConnection(host, port, client_id="large") as connection:
+            connection.send(request)
+        assert received.result() == encode_request(ApiKey.PRODUCE, 9, 2, "large", request)
+
+
+def receive_slowly(listener: socket.socket) -> bytes:
+    """Say that version 9 of Produce is served; then everything that comes."""
+    connection, _ = listener.accept()
+    with connection:
+        (size,) = struct.unpack(">i", connection.recv(4, socket.MSG_WAITALL))
+        connection.recv(size, socket.MSG_WAITALL)
+        served = ApiVersion(api_key=ApiKey.PRODUCE, min_version=9, max_version=9)
+        answer = ApiVersionsResponse(api_keys=[served])
+        connection.sendall(encode_response(ApiKey.API_VERSIONS, 3, 1, answer))
+        received = bytearray()
+        while piece := connection.recv(256 * 1024):
+            received += piece
+            time.sleep(0.005)
+    return bytes(received)

@@ -25,7 +25,7 @@ from tidelog.protocol.apis.metadata import (
     MetadataResponse,
 )
 from tidelog.protocol.errors import ErrorCode
-from tidelog.protocol.headers import decode_response, encode_request
+from tidelog.protocol.headers import decode_response, encode_request_parts
 from tidelog.protocol.registry import messages_of
 from tidelog.protocol.schema import Message
 from tidelog.protocol.topic_partition import TopicPartition
@@ -45,6 +45,8 @@ _API_VERSIONS_VERSION = 3
 # which wait before they receive: a blocking receive takes what is there and then waits for so much
 # more, which may not come.)
 _WAKE_BYTES = 256 * 1024
+
+_COPIED_BYTES_MAX = 16 * 1024
 _LENGTH = struct.Struct(">i")
 
 
@@ -135,12 +137,32 @@ class WireConnection:
 
     def _send(self, api_key: ApiKey, version: int, request: Message) -> None:
         self._correlation_id += 1
-        frame = encode_request(api_key, version, self._correlation_id, self._client_id, request)
+        parts = encode_request_parts(
+            api_key, version, self._correlation_id, self._client_id, request
+        )
         try:
-            self._socket.sendall(frame)
+            self._send_parts(parts)
         except OSError as error:
             raise ConnectError(f"{self.address} went away: {error}") from error
         self._pending.append((self._correlation_id, api_key, version))
+
+    def _send_parts(self, parts: list[bytes]) -> None:
+        """Send a frame; small pieces are joined, large ones are not copied."""
+        small: list[bytes] = []
+        for part in parts:
+            if len(part) < _COPIED_BYTES_MAX:
+                small.append(part)
+                continue
+            head = b"".join(small)
+            small.clear()
+            sent = self._socket.sendmsg((head, part))
+            if sent < len(head):
+                self._socket.sendall(head[sent:])
+                sent = len(head)
+            if sent < len(head) + len(part):
+                self._socket.sendall(memoryview(part)[sent - len(head) :])
+        if small:
+            self._socket.sendall(b"".join(small))
 
     def _receive_answer(self, allocate: Callable[[int], bytearray | memoryview]) -> Message:
         expected, api_key, version = self._pending.popleft()

@@ -253,15 +253,23 @@ class Message(Struct):
 
     def encode(self, version: int) -> bytes:
         """The bytes of this message; ProtocolError if the version or a value does not fit."""
+        try:
+            return b"".join(self.encode_parts(version))
+        except TypeError as error:
+            raise self._unfit(version, error) from error
+
+    def encode_parts(self, version: int) -> list[bytes]:
+        """The same in pieces, so that records, which may be any buffer, are not copied."""
         encoder = self._encoders.get(version) or self._make_encoder(version)
         parts: list[bytes] = []
         try:
             encoder(self, parts.append)
-            return b"".join(parts)
         except (struct.error, TypeError, AttributeError, UnicodeEncodeError) as error:
-            raise ProtocolError(
-                f"{type(self).__name__} v{version} cannot be encoded: {error}"
-            ) from error
+            raise self._unfit(version, error) from error
+        return parts
+
+    def _unfit(self, version: int, error: Exception) -> ProtocolError:
+        return ProtocolError(f"{type(self).__name__} v{version} cannot be encoded: {error}")
 
     @classmethod
     def _make_decoder(cls, version: int) -> Decoder:

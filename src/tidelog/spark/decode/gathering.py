@@ -15,8 +15,8 @@ from tidelog.spark.decode.arrow import (
     repeated_text,
     timestamps_array,
 )
-from tidelog.spark.decode.memory import MemoryPool
 from tidelog.spark.errors import SparkError
+from tidelog.spark.leased_memory import MemoryPool
 from tidelog.spark.schema import arrow_schema
 
 # Room that is too small becomes so much larger.

@@ -29,11 +29,14 @@ from tidelog.protocol.record_batch import (
 )
 from tidelog.protocol.records import Record, decode_records, encode_batch
 from tidelog.protocol.topic_partition import TopicPartition
-from tidelog.spark.compiled import byte_view, number_view
+from tidelog.spark.compiled import number_view
 from tidelog.spark.encode.columns import Int64s, bytes_column, headers_column, integers
 from tidelog.spark.encode.partitioning import choose_partitions, sort_rows
 from tidelog.spark.encode.records import cut_batches, measure_rows, write_batches
 from tidelog.spark.errors import SparkError
+from tidelog.spark.leased_memory import Lease, MemoryPool
+
+_MEMORY = MemoryPool()
 
 _NO_PARTITION = -1
 _SEQUENCE_MASK = 2**31 - 1
@@ -49,6 +52,8 @@ class EncodedBatch:
     compression: Compression
     data: memoryview
     base_sequence: int = 0
+    memory: Lease | None = None
+    """What `data` lies in if it is not its own: it is used again when no batch refers to it."""
 
     def stamp(
         self, producer_id: int, producer_epoch: int, base_sequence: int, *, is_transactional: bool
@@ -180,9 +185,9 @@ class BatchEncoder:
         )
         batches = batches[:batch_count]
         size_bytes = int(batches[:, 3].sum()) + BATCH_OVERHEAD * batch_count
-        out = memoryview(bytearray(size_bytes))
+        memory = _MEMORY.lease(size_bytes)
         end = write_batches(
-            byte_view(out, writable=True),
+            memory.view(),
             BATCH_OVERHEAD,
             number_view(batches),
             batch_count,
@@ -209,7 +214,7 @@ class BatchEncoder:
             for name, count in zip(names, counts.tolist(), strict=True)
             for index in range(count)
         ]
-        return self._batches(out, batches, partitions, timestamp_ms)
+        return self._batches(memory, batches, partitions, timestamp_ms)
 
     def _topics(self, column: pa.Array | None, row_count: int) -> tuple[list[str], Int64s]:
         """The topics' names, and for each row which of them is its own."""
@@ -254,21 +259,25 @@ class BatchEncoder:
 
     def _batches(
         self,
-        out: memoryview,
+        memory: Lease,
         batches: Int64s,
         partitions: Sequence[TopicPartition],
         timestamp_ms: int,
     ) -> list[EncodedBatch]:
         compression = self._settings.compression
         made: list[EncodedBatch] = []
+        out = memory.array.data
         at = 0
         for place, first, end, size in batches.tolist():
             data = out[at : at + BATCH_OVERHEAD + size]
             at += BATCH_OVERHEAD + size
+            lies_in: Lease | None = memory
             if compression is not Compression.NONE:
                 body = compress(compression, data[BATCH_OVERHEAD:])
-                data = memoryview(bytearray(BATCH_OVERHEAD) + body)
+                data, lies_in = memoryview(bytearray(BATCH_OVERHEAD) + body), None
             made.append(
-                EncodedBatch(partitions[place], end - first, timestamp_ms, compression, data)
+                EncodedBatch(
+                    partitions[place], end - first, timestamp_ms, compression, data, memory=lies_in
+                )
             )
         return made

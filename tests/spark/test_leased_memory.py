@@ -5,7 +5,7 @@ import gc
 import numpy as np
 import pyarrow as pa
 
-from tidelog.spark.decode.memory import MemoryPool
+from tidelog.spark.leased_memory import MemoryPool
 
 SIZE = 100_000
 

@@ -1,18 +1,20 @@
-"""Memory for the data of Arrow batches, used again when Arrow lets go of it.
+"""Memory for large data that is filled, handed on, and soon let go of: it is used again then.
 
 New memory of this size comes from the system in pages that are cleared one by one, which takes
-longer than all of the decoding that fills it.
+longer than all of the decoding or encoding that fills it.
 """
 
 import threading
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from tidelog.spark.compiled import Bytes, byte_view
-from tidelog.spark.decode.arrow import ByteArray
 
-# Spark holds one batch while the next is made.
+ByteArray = npt.NDArray[np.uint8]
+
+# One batch is held by Spark, or on its way to the broker, while the next is made.
 _KEPT_COUNT_MAX = 2
 _KEPT_BYTES_MAX = 32 * 1024 * 1024
 
@@ -20,7 +22,7 @@ _KEPT_BYTES_MAX = 32 * 1024 * 1024
 class MemoryPool:
     """Arrays that nobody uses now, the largest last.
 
-    Batches may be let go of in any thread, and in the middle of anything: who finds the pool in
+    Memory may be let go of in any thread, and in the middle of anything: who finds the pool in
     use does without it.
     """
 
@@ -48,7 +50,7 @@ class MemoryPool:
 
 
 class Lease:
-    """An array for as long as anything refers to this; its Arrow buffers do."""
+    """An array for as long as anything refers to this, as its Arrow buffers do."""
 
     __slots__ = ("_pool", "array")
 
