@@ -112,10 +112,12 @@ def _measure(bench: Bench, console: Console) -> Measured:
         measured.setdefault(figure, []).append(value)
 
     readers = ["bare", "tidelog", *(["kafka"] if bench.has_connector else [])]
-    for kind in readers:
-        workloads.to_noop(bench, kind, "filled")
-    for kind in ("bare", "tidelog"):
-        workloads.to_sink(bench, kind, "copied")
+    # What the JVM runs is compiled within the first runs, of whichever kind.
+    for _ in range(bench.sizes.warm_ups):
+        for kind in readers:
+            workloads.to_noop(bench, kind, "filled")
+        for kind in ("bare", "tidelog"):
+            workloads.to_sink(bench, kind, "copied")
     for round_number in range(bench.sizes.rounds):
         turn = readers if round_number % 2 == 0 else readers[::-1]
         for kind in turn:

@@ -30,10 +30,11 @@ class Sizes:
     rows: int = 1_000_000
     copied_rows: int = 400_000
     latency_s: float = 20.0
-    rounds: int = 3
+    warm_ups: int = 2
+    rounds: int = 7
 
 
-QUICK = Sizes(rows=40_000, copied_rows=20_000, latency_s=4.0, rounds=1)
+QUICK = Sizes(rows=40_000, copied_rows=20_000, latency_s=4.0, warm_ups=1, rounds=1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from tidelog.protocol.compression import Compression
 from tidelog.protocol.record_batch import TimestampType
 from tidelog.protocol.records import Record, decode_batches, encode_batch
 from tidelog.spark.decode import AbortedTransactions, FetchedBatches, RangeDecoder
+from tidelog.spark.decode.decoder import BLOCK_BYTES
 from tidelog.spark.offsets import OffsetRange
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -83,11 +84,16 @@ def decode(
     include_headers: bool = True,
     rows_max: int = 20_000,
     bytes_max: int = 64 * 1024 * 1024,
+    block_bytes: int = BLOCK_BYTES,
     aborted: Iterable[tuple[int, int]] = (),
 ) -> list[pa.RecordBatch]:
     """The Arrow batches of some answers, each checked in full."""
     decoder = RangeDecoder(
-        wanted, include_headers=include_headers, rows_max=rows_max, bytes_max=bytes_max
+        wanted,
+        include_headers=include_headers,
+        rows_max=rows_max,
+        bytes_max=bytes_max,
+        block_bytes=block_bytes,
     )
     batches = list(_decode(decoder, answers, list(aborted), wanted.start))
     for batch in batches:
