@@ -517,7 +517,7 @@ def test_a_truncation_that_does_not_begin_leaves_the_journal_as_it_was(tmp_path:
     log.release()
     files.fail(log.segments[0].path, error=errno.EMFILE)
     with pytest.raises(OSError, match="Too many open files"):
-        log.truncate_to(1)
+        log.truncate_fully_and_start_at(1)
     files.heal()
     append(log, b"d")
     store.commit()
