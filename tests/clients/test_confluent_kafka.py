@@ -1,6 +1,7 @@
 """librdkafka through confluent-kafka: producing, consuming and managing topics."""
 
 import time
+from random import Random
 from typing import Any
 
 import pytest
@@ -26,6 +27,8 @@ from confluent_kafka.admin import (
     OffsetSpec,
     ResourceType,
 )
+
+from tidelog.testing import Broker
 
 COMPRESSIONS = ["none", "gzip", "snappy", "lz4", "zstd"]
 
@@ -104,6 +107,27 @@ def test_records_come_back_with_every_compression(
         assert message.key() == record["key"]
         assert message.headers() == record["headers"]
         assert message.timestamp() == (TIMESTAMP_CREATE_TIME, record["timestamp"])
+
+
+@pytest.mark.parametrize(
+    ("compression", "fast", "small"), [("gzip", 1, 9), ("lz4", 3, 12), ("zstd", -5, 19)]
+)
+def test_a_topic_recompresses_at_its_level(
+    bootstrap: str, topic: str, broker: Broker, compression: str, fast: int, small: int
+) -> None:
+    dice = Random(1)
+    words = b" ".join(b"word-%d" % dice.randrange(300) for _ in range(5000))
+    stored_bytes = {}
+    for level in (fast, small):
+        name = f"{topic}-{level}"
+        settings: dict[str, Any] = {f"compression_{compression}_level": str(level)}
+        create(bootstrap, name, compression_type=compression, **settings)
+        produce(bootstrap, name, [{"value": words}], compression_type="snappy")
+        (received,) = consume(bootstrap, [TopicPartition(name, 0, OFFSET_BEGINNING)], 1)
+        assert received.value() == words
+        (log,) = broker.data.glob(f"**/{name}-0/*.log")
+        stored_bytes[level] = log.stat().st_size
+    assert stored_bytes[small] < stored_bytes[fast] * 0.95
 
 
 def test_null_keys_and_values_stay_null(bootstrap: str, topic: str) -> None:

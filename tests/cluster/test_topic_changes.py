@@ -277,3 +277,27 @@ def test_a_request_that_makes_too_many_records_is_refused() -> None:
         [NewTopic("one", 6000), NewTopic("two", 6000)], host.image
     ).rows
     assert [row.error and row.error.code.name for row in rows] == [None, "POLICY_VIOLATION"]
+
+
+def test_partitions_are_charged_before_they_come_or_go_and_refused_ones_do_not() -> None:
+    host = ClusterHost()
+    charged: list[int] = []
+
+    def charge(count: int) -> None:
+        charged.append(count)
+        if sum(charged) > 10:
+            raise ApiError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "too many")
+
+    topics = [NewTopic("a", 3, 1), NewTopic("bad name", 9, 1), NewTopic("b", 4, 1)]
+    host.controller.create_topics(topics, host.image, validate_only=True, charge=charge)
+    assert charged == []
+    host.decide(host.controller.create_topics(topics, host.image, charge=charge))
+    assert charged == [3, 4]
+    addition = [PartitionAddition("a", 5), PartitionAddition("b", 4)]
+    host.decide(host.controller.create_partitions(addition, host.image, charge=charge))
+    assert charged == [3, 4, 2]
+    selectors = [TopicSelector("a"), TopicSelector("none")]
+    rows = host.decide(host.controller.delete_topics(selectors, host.image, charge=charge))
+    assert charged == [3, 4, 2, 5]
+    assert outcome(rows[0].error) == "THROTTLING_QUOTA_EXCEEDED: too many"
+    assert "a" in host.image.topics_by_name

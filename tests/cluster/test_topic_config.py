@@ -66,8 +66,15 @@ def test_settings_of_the_topic_stand_over_those_of_the_broker() -> None:
         "log.roll.hours": "1",
         "durability": "page-cache",
         "producer.id.expiration.ms": "77",
+        "compression.gzip.level": "2",
+        "compression.zstd.level": "7",
     }
-    config = to_log_config({"segment.bytes": "3000", "cleanup.policy": "compact, delete"}, broker)
+    topic = {
+        "segment.bytes": "3000",
+        "cleanup.policy": "compact, delete",
+        "compression.gzip.level": "8",
+    }
+    config = to_log_config(topic, broker)
     assert config.retention_ms == 2 * 3600 * 1000
     assert config.segment_bytes == 3000
     assert config.cleanup_policy == {"compact", "delete"}
@@ -75,6 +82,7 @@ def test_settings_of_the_topic_stand_over_those_of_the_broker() -> None:
     assert config.segment_ms == 3600 * 1000
     assert config.durability == "page-cache"
     assert config.producer_id_expiration_ms == 77
+    assert (config.compression_gzip_level, config.compression_zstd_level) == (8, 7)
 
 
 def test_of_several_broker_settings_the_finest_counts() -> None:

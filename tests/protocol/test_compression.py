@@ -36,6 +36,26 @@ def test_data_survives_a_round_trip(codec: Compression, data: bytes) -> None:
     assert decompress(codec, packed, len(data)) == data
 
 
+@pytest.mark.parametrize(
+    ("codec", "levels"),
+    [
+        (Compression.GZIP, (1, 6, 9)),
+        (Compression.LZ4, (1, 2, 3, 9, 12, 17)),
+        (Compression.ZSTD, (-131072, -1, 0, 1, 3, 22)),
+    ],
+)
+@every_sample
+def test_every_reader_takes_data_of_every_level(
+    codec: Compression, levels: tuple[int, ...], data: bytes
+) -> None:
+    decode = getattr(aiokafka_codec, f"{codec.name.lower()}_decode")
+    for level in levels:
+        packed = compress(codec, data, level)
+        assert decompress(codec, packed, LIMIT) == data
+        if data:
+            assert bytes(decode(packed)) == data
+
+
 def test_no_compression_is_the_data_itself() -> None:
     assert compress(Compression.NONE, b"abc") == b"abc"
     assert decompress(Compression.NONE, memoryview(b"abc"), LIMIT) == b"abc"

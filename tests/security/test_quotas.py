@@ -3,7 +3,9 @@
 import pytest
 
 from tidelog.security.quotas import (
+    CONNECTION_CREATION_RATE,
     CONSUMER_BYTE_RATE,
+    CONTROLLER_MUTATION_RATE,
     PRODUCER_BYTE_RATE,
     REQUEST_PERCENTAGE,
     ClientQuotas,
@@ -119,3 +121,94 @@ def test_the_number_of_rates_is_bounded() -> None:
     for number in range(10_050):
         quotas.record_produce("ann", f"client-{number}", 1, number * 20)
     assert len(quotas._rates) <= 10_000
+
+
+# Changes of topics
+
+
+def mutate(quotas: ClientQuotas, count: int, now_ms: int, *, refuses: bool = True) -> int:
+    return quotas.record_mutations("ann", "app", count, now_ms, refuses=refuses)
+
+
+def test_who_has_anything_left_may_change_any_number_of_partitions() -> None:
+    quotas = quotas_of({(("user", "ann"),): {CONTROLLER_MUTATION_RATE: 2.0}})
+    # Two a second are 22 over all eleven windows.
+    assert mutate(quotas, 21, 0) == 0
+    assert mutate(quotas, 101, 0) == 0
+    assert mutate(quotas, 1, 0) == 50_000
+    assert mutate(quotas, 1, 49_999) == 1
+    assert mutate(quotas, 1, 50_000) == 0
+    assert mutate(quotas, 1, 50_000) == 500
+
+
+def test_who_is_not_refused_waits_after_the_change() -> None:
+    quotas = quotas_of({(("user", "ann"),): {CONTROLLER_MUTATION_RATE: 2.0}})
+    assert mutate(quotas, 22, 0, refuses=False) == 0
+    assert mutate(quotas, 10, 0, refuses=False) == 5_000
+    assert mutate(quotas, 10, 0, refuses=False) == 10_000
+
+
+def test_changes_of_a_client_without_quota_are_not_counted() -> None:
+    assert mutate(ClientQuotas(), 10**9, 0) == 0
+    quotas = quotas_of({(("user", "bob"),): {CONTROLLER_MUTATION_RATE: 1.0}})
+    assert mutate(quotas, 10**9, 0) == mutate(quotas, 1, 0) == 0
+
+
+def test_a_changed_quota_on_changes_keeps_what_was_taken() -> None:
+    quotas = quotas_of({(("user", "ann"),): {CONTROLLER_MUTATION_RATE: 1.0}})
+    mutate(quotas, 1011, 0)
+    assert mutate(quotas, 1, 0) == 1_000_000
+    quotas.replace({(("user", "ann"),): {CONTROLLER_MUTATION_RATE: 1000.0}})
+    assert mutate(quotas, 1, 0) == 1_000
+    assert mutate(quotas, 1, 1_000) == 0
+
+
+def test_the_number_of_token_buckets_is_bounded() -> None:
+    quotas = quotas_of({(("client-id", None),): {CONTROLLER_MUTATION_RATE: 1.0}})
+    for number in range(10_050):
+        quotas.record_mutations("ann", f"client-{number}", 1, number * 20, refuses=True)
+    assert len(quotas._mutations) <= 10_000
+
+
+# Connections
+
+
+def test_connections_of_an_address_above_its_quota_are_not_counted() -> None:
+    quotas = quotas_of({(("ip", "10.0.0.1"),): {CONNECTION_CREATION_RATE: 1.0}})
+    assert [quotas.record_connection("10.0.0.1", 0) for _ in range(10)] == [0] * 10
+    assert [quotas.record_connection("10.0.0.1", 0) for _ in range(5)] == [1000] * 5
+    # The first ten leave the rate together with their window; those refused were never in it.
+    assert quotas.record_connection("10.0.0.1", 11_000) == 0
+    assert quotas.record_connection("10.0.0.2", 0) == 0
+
+
+def test_the_default_quota_on_connections_is_each_addresss_own() -> None:
+    quotas = quotas_of(
+        {
+            (("ip", None),): {CONNECTION_CREATION_RATE: 1.0},
+            (("ip", "10.0.0.9"),): {CONNECTION_CREATION_RATE: 100.0},
+        }
+    )
+    for host in ("10.0.0.1", "10.0.0.2"):
+        assert [quotas.record_connection(host, 0) > 0 for _ in range(11)] == [False] * 10 + [True]
+    assert all(quotas.record_connection("10.0.0.9", 0) == 0 for _ in range(100))
+
+
+@pytest.mark.parametrize(
+    ("quota_of", "peer"),
+    [("10.0.0.1", "::ffff:10.0.0.1"), ("0:0:0:0:0:0:0:1", "::1"), ("FE80::A", "fe80::a")],
+)
+def test_an_address_is_known_in_every_form(quota_of: str, peer: str) -> None:
+    quotas = quotas_of({(("ip", quota_of),): {CONNECTION_CREATION_RATE: 1.0}})
+    assert max(quotas.record_connection(peer, 0) for _ in range(11)) > 0
+
+
+def test_quotas_say_what_they_limit() -> None:
+    nothing = ClientQuotas()
+    clients = quotas_of({(("user", "ann"),): {CONTROLLER_MUTATION_RATE: 1.0}})
+    addresses = quotas_of({(("ip", None),): {CONNECTION_CREATION_RATE: 1.0}})
+    assert [(q.limits_clients, q.limits_connections) for q in (nothing, clients, addresses)] == [
+        (False, False),
+        (True, False),
+        (False, True),
+    ]

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import struct
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -163,6 +164,39 @@ def test_a_topics_own_compression_is_applied(
     assert [(r.offset, r.timestamp, r.key, r.value) for r in records] == [
         (i, NOW_MS, b"k", b"abc" * 50) for i in range(5)
     ]
+
+
+@pytest.mark.parametrize(
+    ("codec", "setting", "fast", "small"),
+    [
+        ("gzip", "compression_gzip_level", 1, 9),
+        ("lz4", "compression_lz4_level", 3, 12),
+        ("zstd", "compression_zstd_level", -5, 19),
+    ],
+)
+def test_a_topics_own_compression_has_a_level(
+    tmp_path: Path, codec: str, setting: str, fast: int, small: int
+) -> None:
+    dice = Random(1)
+    words = b" ".join(b"word-%d" % dice.randrange(300) for _ in range(5000))
+
+    def stored_bytes(level: int) -> int:
+        settings: dict[str, Any] = {"compression_type": codec, setting: level}
+        log = make_log(tmp_path / str(level), **settings)
+        log.append_as_leader(make_batch(3, value=words, compression=Compression.SNAPPY), 0, NOW_MS)
+        ((header, records),) = content(log.read(0, 1 << 20, 3))
+        assert header.compression is Compression[codec.upper()]
+        assert [record.value for record in records] == [words] * 3
+        return log.size_bytes
+
+    assert stored_bytes(small) < stored_bytes(fast) * 0.95
+
+
+def test_a_batch_that_has_the_topics_codec_keeps_its_bytes_at_any_level(tmp_path: Path) -> None:
+    log = make_log(tmp_path, compression_type="gzip", compression_gzip_level=9)
+    sent = make_batch(3, value=b"abc" * 500, compression=Compression.GZIP)
+    size_bytes = len(sent)
+    assert log.append_as_leader(sent, 0, NOW_MS).size_bytes == size_bytes == log.size_bytes
 
 
 def test_the_bytes_of_the_producer_are_kept_but_for_offset_and_epoch(tmp_path: Path) -> None:

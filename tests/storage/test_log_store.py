@@ -19,6 +19,7 @@ from tests.storage.store_cases import (
 from tidelog.protocol.errors import ApiError, ErrorCode
 from tidelog.protocol.topic_partition import TopicPartition
 from tidelog.storage.files import CorruptFileError
+from tidelog.storage.log import Log
 from tidelog.storage.log_config import LogConfig
 from tidelog.storage.log_directory import DirectoryState, LogDirectoryError
 from tidelog.storage.log_store import LogStore
@@ -412,3 +413,116 @@ def test_partitions_may_be_deleted_while_checkpoints_run(tmp_path: Path) -> None
     store = open_store(tmp_path)
     assert store.logs == {}
     store.close()
+
+
+# Emptying a log on a disk that refuses
+
+
+def emptied_with_failure(
+    files: FaultyFiles, store: LogStore, failing: str, error: int, *, offset: int = 100
+) -> Log:
+    """A log of one record that was to start over, with calls on some of its files failing."""
+    log = store.create(ORDERS, TOPIC_ID, LogConfig())
+    append(log, b"a")
+    store.commit()
+    files.fail(log.directory / failing, error=error)
+    with pytest.raises(OSError):
+        log.truncate_fully_and_start_at(offset)
+    assert [segment.base_offset for segment in log.segments] == [offset]
+    assert (log.log_start_offset, log.log_end_offset, log.durable_offset) == (offset,) * 3
+    return log
+
+
+@pytest.mark.parametrize("crash", [False, True])
+@pytest.mark.parametrize("heals", [False, True])
+@pytest.mark.parametrize("checkpoints", [False, True])
+def test_a_log_that_starts_over_without_room_for_its_segment_goes_on_when_there_is(
+    tmp_path: Path, crash: bool, heals: bool, checkpoints: bool
+) -> None:
+    files = FaultyFiles(tmp_path)
+    store = open_store(tmp_path, files=files)
+    log = emptied_with_failure(files, store, f"{100:020d}", errno.ENOSPC)
+    assert store.directories[0].online
+    storage_error(append, log, b"too early")
+    assert values_of(log) == []
+    if checkpoints:
+        store.checkpoint()
+    if heals:
+        files.heal()
+        assert append(log, b"b") == 101
+        store.commit()
+        assert (log.durable_offset, values_of(log)) == (101, [b"b"])
+    store.close(clean=not crash)
+    files.heal()
+    store = open_store(tmp_path, files=files)
+    log = store.logs[ORDERS]
+    assert log.log_start_offset == 100
+    assert values_of(log) == ([b"b"] if heals else [])
+    assert append(log, b"c") == (102 if heals else 101)
+    store.close()
+
+
+def test_a_log_that_starts_over_at_the_same_place_may_be_refused_room_too(tmp_path: Path) -> None:
+    files = FaultyFiles(tmp_path)
+    store = open_store(tmp_path, files=files)
+    config = LogConfig(preallocate=True, segment_bytes=1 << 20)
+    log = store.create(ORDERS, TOPIC_ID, config)
+    append(log, b"a")
+    store.commit()
+    files.space_bytes = files.used_bytes + 4096
+    with pytest.raises(OSError, match="No space"):
+        log.truncate_to(0)
+    assert append(log, b"b") == 1
+    store.commit()
+    store.close(clean=False)
+    store = open_store(tmp_path)
+    assert values_of(store.logs[ORDERS]) == [b"b"]
+    store.close()
+
+
+@pytest.mark.parametrize(
+    ("failing", "error"),
+    [
+        (f"{100:020d}", errno.EIO),  # the new segment
+        (f"{0:020d}", errno.EIO),  # the old one
+        (f"{0:020d}", errno.ENOSPC),  # files that stay would come back
+    ],
+)
+def test_a_log_that_cannot_start_over_takes_its_directory_offline(
+    tmp_path: Path, failing: str, error: int
+) -> None:
+    files = FaultyFiles(tmp_path)
+    store = open_store(tmp_path / "1", tmp_path / "2", files=files)
+    log = emptied_with_failure(files, store, failing, error)
+    offline = [state.path for state in store.directories if not state.online]
+    assert offline == [log.directory.parent]
+    storage_error(append, log, b"b")
+    files.heal()
+    store.close()
+    store = open_store(tmp_path / "1", tmp_path / "2", files=files)
+    log = store.logs[ORDERS]
+    assert (log.log_start_offset, log.log_end_offset) == (100, 100)
+    assert append(log, b"b") == 101
+    store.close()
+
+
+def test_a_truncation_that_does_not_begin_leaves_the_journal_as_it_was(tmp_path: Path) -> None:
+    files = FaultyFiles(tmp_path / "disk")
+    store = open_store(files.root, files=files)
+    log = store.create(ORDERS, TOPIC_ID, LogConfig())
+    for value in (b"a", b"b", b"c"):
+        append(log, value)
+    store.commit()
+    store.checkpoint()
+    log.release()
+    files.fail(log.segments[0].path, error=errno.EMFILE)
+    with pytest.raises(OSError, match="Too many open files"):
+        log.truncate_fully_and_start_at(1)
+    files.heal()
+    append(log, b"d")
+    store.commit()
+    for seed in range(8):
+        after = files.power_cut(tmp_path / "after", seed)
+        recovered = open_store(after.root, files=after)
+        assert values_of(recovered.logs[ORDERS]) == [b"a", b"b", b"c", b"d"]
+        recovered.close()

@@ -52,15 +52,26 @@ class Controller:
         image: MetadataImage,
         *,
         validate_only: bool = False,
+        charge: topic_changes.ChargePartitions = topic_changes.charge_nobody,
     ) -> Decision[list[topic_changes.CreatedTopic]]:
         return topic_changes.create_topics(
-            topics, image, self.settings, self._random, self._new_id, validate_only=validate_only
+            topics,
+            image,
+            self.settings,
+            self._random,
+            self._new_id,
+            validate_only=validate_only,
+            charge=charge,
         )
 
     def delete_topics(
-        self, topics: Sequence[topic_changes.TopicSelector], image: MetadataImage
+        self,
+        topics: Sequence[topic_changes.TopicSelector],
+        image: MetadataImage,
+        *,
+        charge: topic_changes.ChargePartitions = topic_changes.charge_nobody,
     ) -> Decision[list[topic_changes.DeletedTopic]]:
-        return topic_changes.delete_topics(topics, image, self.settings)
+        return topic_changes.delete_topics(topics, image, self.settings, charge=charge)
 
     def create_partitions(
         self,
@@ -68,9 +79,10 @@ class Controller:
         image: MetadataImage,
         *,
         validate_only: bool = False,
+        charge: topic_changes.ChargePartitions = topic_changes.charge_nobody,
     ) -> Decision[list[topic_changes.TopicRow]]:
         return topic_changes.create_partitions(
-            additions, image, self._random, validate_only=validate_only
+            additions, image, self._random, validate_only=validate_only, charge=charge
         )
 
     def alter_partitions(

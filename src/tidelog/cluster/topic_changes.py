@@ -27,6 +27,14 @@ from tidelog.protocol.errors import ApiError, ErrorCode
 from tidelog.protocol.schema import Message
 from tidelog.protocol.uuids import ZERO_UUID, format_uuid
 
+# Takes a number of partitions that come or go; ApiError when a quota does not let them.
+ChargePartitions = Callable[[int], None]
+
+
+def charge_nobody(_partition_count: int) -> None:
+    """For changes that no quota binds."""
+
+
 DEFAULT = -1  # as partition count and replication factor: what the broker is set to
 
 
@@ -85,6 +93,7 @@ def create_topics(
     new_id: Callable[[], bytes],
     *,
     validate_only: bool = False,
+    charge: ChargePartitions = charge_nobody,
 ) -> Decision[list[CreatedTopic]]:
     """Creates the topics that can be created; a name that is given twice fails, once."""
     times = Counter(topic.name for topic in topics)
@@ -104,6 +113,8 @@ def create_topics(
             _check_name(topic.name, image, taken)
             new_records, row = _create_topic(topic, image, settings, random, new_id())
             check_record_limit(records + new_records)
+            if not validate_only:
+                charge(row.partition_count)
         except ApiError as error:
             rows.append(CreatedTopic(topic.name, error))
             continue
@@ -234,7 +245,11 @@ def _new_partition(index: int, replicas: Sequence[int], image: MetadataImage) ->
 
 
 def delete_topics(
-    topics: Sequence[TopicSelector], image: MetadataImage, settings: ControllerSettings
+    topics: Sequence[TopicSelector],
+    image: MetadataImage,
+    settings: ControllerSettings,
+    *,
+    charge: ChargePartitions = charge_nobody,
 ) -> Decision[list[DeletedTopic]]:
     """Deletes the topics that are there."""
     if not settings.delete_topic_enable:
@@ -247,6 +262,7 @@ def delete_topics(
             name, topic_id = _find(topic, image)
             if times[topic_id] > 1:
                 raise ApiError(ErrorCode.INVALID_REQUEST, "Duplicate topic name or id.")
+            charge(len(image.topics_by_id[topic_id].partitions))
         except ApiError as error:
             rows.append(DeletedTopic(topic.name, topic.topic_id, error))
             continue
@@ -292,6 +308,7 @@ def create_partitions(
     random: Random,
     *,
     validate_only: bool = False,
+    charge: ChargePartitions = charge_nobody,
 ) -> Decision[list[TopicRow]]:
     """Adds partitions to topics; one row per topic, in the order of the request."""
     times = Counter(addition.name for addition in additions)
@@ -303,6 +320,8 @@ def create_partitions(
                 raise ApiError(ErrorCode.INVALID_REQUEST, "Duplicate topic in request.")
             new_records = _add_partitions(addition, image, random)
             check_record_limit(records + new_records)
+            if not validate_only:
+                charge(len(new_records))
         except ApiError as error:
             rows.append(TopicRow(addition.name, error))
             continue

@@ -63,6 +63,7 @@ def encode_batch(
     is_control: bool = False,
     last_offset_delta: int | None = None,
     delete_horizon_ms: int | None = None,
+    compression_level: int | None = None,
 ) -> bytearray:
     """One batch of `records`, whose offsets must rise and be at least `base_offset`.
 
@@ -83,7 +84,9 @@ def encode_batch(
         base_timestamp = delete_horizon_ms
     if last_offset_delta is None:
         last_offset_delta = records[-1].offset - base_offset if records else 0
-    body = compress(compression, _encode_records(records, base_offset, base_timestamp))
+    body = compress(
+        compression, _encode_records(records, base_offset, base_timestamp), compression_level
+    )
     header = BatchHeader(
         base_offset=base_offset,
         batch_length=BATCH_OVERHEAD - LOG_OVERHEAD + len(body),

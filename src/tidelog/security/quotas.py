@@ -1,9 +1,12 @@
 """Client quotas: how long a client has to wait so that its rate stays below its quota.
 
-A quota never refuses work. What a client did is counted in a sliding rate (eleven windows of one
-second unless told otherwise, as Kafka does); when the rate is above the quota the answer says how
-long the client has to stay away until the same amount spread over the longer time is within it,
-and the connection is not read from for that long.
+Quotas on bytes and time never refuse work. What a client did is counted in a sliding rate (eleven
+windows of one second unless told otherwise, as Kafka does); when the rate is above the quota the
+answer says how long the client has to stay away until the same amount spread over the longer time
+is within it, and the connection is not read from for that long.
+
+Two quotas refuse what is above them: connections of an address (kept waiting, then closed) and
+changes of topics (an error that tells when to come again).
 
 Which quota binds a client is found by its user and client id, the most specific first:
 
@@ -12,13 +15,17 @@ Which quota binds a client is found by its user and client id, the most specific
     client id, any client id
 
 Clients bound by the same entity share one rate when the entity leaves a part open: a quota of a
-user is for all of its client ids together, one of "any user" is for each user of its own.
+user is for all of its client ids together, one of "any user" is for each user of its own. For
+connections the address counts, or any address; a host's name is not looked up.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
+from ipaddress import ip_address
+
+from tidelog.security.token_bucket import TokenBucket
 
 QuotaEntity = tuple[tuple[str, str | None], ...]
 """The parts of an entity in order of their types; None as a name is the default of that type."""
@@ -30,9 +37,12 @@ IP = "ip"
 PRODUCER_BYTE_RATE = "producer_byte_rate"
 CONSUMER_BYTE_RATE = "consumer_byte_rate"
 REQUEST_PERCENTAGE = "request_percentage"
+CONTROLLER_MUTATION_RATE = "controller_mutation_rate"
+CONNECTION_CREATION_RATE = "connection_creation_rate"
 
 _NANOSECONDS_PER_PERCENT_SECOND = 10_000_000
 _RATES_MAX = 10_000
+_IPV4_IN_IPV6 = "::ffff:"  # how a socket for both families names a peer of the older one
 
 
 class WindowedRate:
@@ -101,6 +111,17 @@ def entity_candidates(user: str, client_id: str) -> tuple[QuotaEntity, ...]:
     )
 
 
+def _plain(part: tuple[str, str | None]) -> tuple[str, str | None]:
+    """A part of an entity, with an address in the form in which sockets tell it."""
+    kind, name = part
+    if kind == IP and name is not None:
+        try:
+            return kind, str(ip_address(name))
+        except ValueError:
+            pass  # the name of a host
+    return part
+
+
 _Bucket = tuple[str, str, str]
 
 
@@ -115,15 +136,22 @@ class ClientQuotas:
         self._window_ms = window_ms
         self._quotas: dict[QuotaEntity, dict[str, float]] = {}
         self._rates: dict[_Bucket, WindowedRate] = {}
+        self._mutations: dict[_Bucket, tuple[float, TokenBucket]] = {}
         self._bounds: dict[_Bucket, tuple[float, _Bucket] | None] = {}
+        self.limits_clients = False
+        """Whether any quota is on a user or client id."""
+        self.limits_connections = False
+        """Whether any quota is on an address."""
 
     def replace(self, quotas: Mapping[QuotaEntity, Mapping[str, float]]) -> None:
         """Take over the quotas of a new metadata image; what clients have used stays counted."""
         self._quotas = {
-            tuple(sorted(entity, key=lambda part: part[0])): dict(values)
+            tuple(sorted(map(_plain, entity), key=lambda part: part[0])): dict(values)
             for entity, values in quotas.items()
         }
         self._bounds.clear()
+        self.limits_connections = any(entity[0][0] == IP for entity in self._quotas)
+        self.limits_clients = any(entity[0][0] != IP for entity in self._quotas)
 
     def record_produce(self, user: str, client_id: str | None, size_bytes: int, now_ms: int) -> int:
         """Count what a client produced; returns how long it is to be throttled, in ms."""
@@ -151,6 +179,51 @@ class ClientQuotas:
         throttle_ms = self._record(REQUEST_PERCENTAGE, user, client_id, percent_seconds, now_ms)
         return min(throttle_ms, self._window_ms)
 
+    def record_mutations(
+        self,
+        user: str,
+        client_id: str | None,
+        partition_count: int,
+        now_ms: int,
+        *,
+        refuses: bool,
+    ) -> int:
+        """Count partitions that a client makes or deletes; returns its throttle time in ms.
+
+        A client that is above its quota is refused when it `refuses`: nothing is counted then.
+        Otherwise the work is to be done, and the client waits after it.
+        """
+        if not self._quotas:
+            return 0
+        found = self._find(CONTROLLER_MUTATION_RATE, user, client_id or "")
+        if found is None:
+            return 0
+        bucket = self._mutation_bucket(found[0], found[1], now_ms)
+        if refuses and (wait_ms := bucket.wait_ms(now_ms)):
+            return wait_ms
+        bucket.take(partition_count, now_ms)
+        return 0 if refuses else bucket.wait_ms(now_ms)
+
+    def record_connection(self, host: str, now_ms: int) -> int:
+        """Count a connection from an address; returns 0 if it may be served.
+
+        Otherwise it is not counted and is to be closed after this many milliseconds, at most one
+        window, so that a client which comes back at once does not do so in a tight loop.
+        """
+        host = host.removeprefix(_IPV4_IN_IPV6)
+        for entity in (((IP, host),), ((IP, None),)):
+            bound_per_second = self._quotas.get(entity, {}).get(CONNECTION_CREATION_RATE)
+            if bound_per_second is not None:
+                break
+        else:
+            return 0
+        rate = self._rate((CONNECTION_CREATION_RATE, host, ""), now_ms)
+        rate.record(1, now_ms)
+        throttle_ms = throttle_time_ms(rate, bound_per_second, now_ms)
+        if throttle_ms:
+            rate.record(-1, now_ms)
+        return min(throttle_ms, self._window_ms)
+
     def fetch_size_bytes_max(self, user: str, client_id: str | None) -> int | None:
         """The most one fetch may return: more would exceed the quota of all windows at once."""
         bound = self.bound(CONSUMER_BYTE_RATE, user, client_id)
@@ -172,13 +245,37 @@ class ClientQuotas:
         if found is None:
             return 0
         bound_per_second, bucket = found
+        rate = self._rate(bucket, now_ms)
+        rate.record(amount, now_ms)
+        return throttle_time_ms(rate, bound_per_second, now_ms)
+
+    def _rate(self, bucket: _Bucket, now_ms: int) -> WindowedRate:
         rate = self._rates.get(bucket)
         if rate is None:
             if len(self._rates) >= _RATES_MAX:
                 self._forget_idle(now_ms)
             rate = self._rates[bucket] = WindowedRate(self._window_count, self._window_ms)
-        rate.record(amount, now_ms)
-        return throttle_time_ms(rate, bound_per_second, now_ms)
+        return rate
+
+    def _mutation_bucket(self, per_second: float, bucket: _Bucket, now_ms: int) -> TokenBucket:
+        """The tokens of a client; unused, they add up to what all windows together allow."""
+        burst = per_second * self._window_count * self._window_ms / 1000
+        known = self._mutations.get(bucket)
+        if known is None:
+            if len(self._mutations) >= _RATES_MAX:
+                self._mutations = {
+                    other: entry
+                    for other, entry in self._mutations.items()
+                    if not entry[1].is_full(now_ms)
+                }
+            tokens = TokenBucket(per_second, burst, now_ms)
+        else:
+            known_per_second, tokens = known
+            if known_per_second == per_second:
+                return tokens
+            tokens.set_rate(per_second, burst, now_ms)
+        self._mutations[bucket] = (per_second, tokens)
+        return tokens
 
     def _find(self, key: str, user: str, client_id: str) -> tuple[float, _Bucket] | None:
         asked = (key, user, client_id)

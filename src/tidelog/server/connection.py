@@ -382,7 +382,10 @@ class Connection:
         """Read nothing more from the client for this long."""
         shared = self._shared
         shared.metrics.throttled_ms += throttle_ms
-        self.throttled_until = shared.reactor.now + throttle_ms / 1000
+        until = shared.reactor.now + throttle_ms / 1000
+        if until <= self.throttled_until:
+            return  # another quota holds it off for longer
+        self.throttled_until = until
         shared.reactor.call_later(throttle_ms / 1000 + 0.001, self._end_throttle)
 
     def _end_throttle(self) -> None:

@@ -11,6 +11,7 @@ from tidelog.server.connection import Connection
 from tidelog.server.receive_buffer import Chunk, ReceiveArena, SpareChunks
 
 if TYPE_CHECKING:
+    from tidelog.security.quotas import ClientQuotas
     from tidelog.server.config import NodeConfig
     from tidelog.server.listener import Listener
     from tidelog.server.metrics import Metrics
@@ -19,13 +20,19 @@ if TYPE_CHECKING:
 
 _SWEEP_INTERVAL_S_MAX = 5.0
 _BUFFER_KEPT_TIMES_MAX = 4
+_KEPT_WAITING_MAX = 1000
 
 
 class Connections:
     """The open connections, their shared memory for receiving, and their limits."""
 
     def __init__(
-        self, config: NodeConfig, reactor: Reactor, metrics: Metrics, log: StructuredLog
+        self,
+        config: NodeConfig,
+        reactor: Reactor,
+        metrics: Metrics,
+        log: StructuredLog,
+        quotas: ClientQuotas,
     ) -> None:
         self.reactor = reactor
         self.metrics = metrics
@@ -50,12 +57,19 @@ class Connections:
         self._host_overrides = config.max_connections_per_ip_overrides
         self._idle_s_max = _or_unlimited(config.connections_max_idle_ms) / 1000
         self._unread_s_max = config.socket_unread_timeout_ms / 1000
+        self._quotas = quotas
+        self._kept_waiting: set[socket.socket] = set()  # above their address's quota
         self._next_id = 0
         self._sweep_later()
 
     def add(self, sock: socket.socket, peer: tuple[str, int], listener: Listener) -> None:
         """Take over an accepted socket, or refuse it by a limit."""
         host = peer[0]
+        if self._quotas.limits_connections and (
+            throttle_ms := self._quotas.record_connection(host, self.reactor.now_ms)
+        ):
+            self._keep_waiting(sock, peer, throttle_ms)
+            return
         of_host = self._per_host.get(host, 0)
         if len(self.all) >= self._connections_max:
             self._refuse(sock, peer, f"max.connections is {self._connections_max}")
@@ -87,6 +101,9 @@ class Connections:
         """End every connection."""
         for connection in list(self.all.values()):
             connection.close(reason)
+        for sock in self._kept_waiting:
+            sock.close()
+        self._kept_waiting.clear()
 
     def flush_dirty(self) -> None:
         """End of a turn: send the answers of the turn."""
@@ -168,6 +185,22 @@ class Connections:
             elif quiet_s > self._idle_s_max and not connection.is_busy:
                 connection.close("idle for connections.max.idle.ms")
         self._sweep_later()
+
+    def _keep_waiting(self, sock: socket.socket, peer: tuple[str, int], throttle_ms: int) -> None:
+        """Refuse a connection, but not at once: its client would only come back the sooner."""
+        reason = f"connection_creation_rate of {peer[0]} is exceeded"
+        if len(self._kept_waiting) >= _KEPT_WAITING_MAX:
+            self._refuse(sock, peer, reason)
+            return
+        self.metrics.throttled_ms += throttle_ms
+        self._kept_waiting.add(sock)
+
+        def refuse() -> None:
+            if sock in self._kept_waiting:
+                self._kept_waiting.remove(sock)
+                self._refuse(sock, peer, reason)
+
+        self.reactor.call_later(throttle_ms / 1000, refuse)
 
     def _refuse(self, sock: socket.socket, peer: tuple[str, int], reason: str) -> None:
         self.metrics.connections_refused += 1

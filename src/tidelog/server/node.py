@@ -70,7 +70,6 @@ class Node:
         )
         self.metrics = Metrics()
         self.reactor = Reactor(self.log)
-        self.connections = Connections(config, self.reactor, self.metrics, self.log)
         self.delayed = Purgatory(self.reactor, self.metrics)
         self.fetch_sessions = FetchSessions(
             config.max_incremental_fetch_session_cache_slots,
@@ -81,6 +80,7 @@ class Node:
             window_ms=config.quota_window_size_seconds * 1000,
         )
         self.has_quotas = False
+        self.connections = Connections(config, self.reactor, self.metrics, self.log, self.quotas)
         self.client_metrics = ClientMetrics()
         self.partitions = PartitionRegistry()
         self.handlers: dict[int, Handler] = {}
@@ -281,7 +281,7 @@ class Node:
 
     def _take_over_settings(self, image: MetadataImage) -> None:
         self.quotas.replace(image.client_quotas)
-        self.has_quotas = bool(image.client_quotas)
+        self.has_quotas = self.quotas.limits_clients
         dynamic = {**image.cluster_configs(), **image.broker_configs(self.config.node_id)}
         self.config = self._static_config.changed(dynamic)
 

@@ -41,6 +41,7 @@ class AppendValidator:
         "_before_max_ms",
         "_check_keys",
         "_codec",
+        "_level",
         "_log_append_time",
         "_max_message_bytes",
         "_unpack",
@@ -56,6 +57,7 @@ class AppendValidator:
         if config.compression_type != "producer":
             name = "none" if config.compression_type == "uncompressed" else config.compression_type
             self._codec = Compression[name.upper()]
+        self._level = config.compression_level
         self._unpack = _HEADER.unpack_from
 
     def check(self, batches: memoryview, at: int, now_ms: int, origin: Origin) -> HeaderFields:
@@ -137,7 +139,7 @@ class AppendValidator:
             if header.is_control or header.compression == self._codec:
                 out += batch
             else:
-                out += _with_codec(batch, header, self._codec)
+                out += _with_codec(batch, header, self._codec, self._level)
                 changed = True
         return memoryview(out) if changed else batches
 
@@ -162,11 +164,14 @@ def _check_keys(batch: memoryview, header: HeaderFields) -> None:
             )
 
 
-def _with_codec(batch: memoryview, header: BatchHeader, codec: Compression) -> bytearray:
+def _with_codec(
+    batch: memoryview, header: BatchHeader, codec: Compression, level: int | None
+) -> bytearray:
     return encode_batch(
         decode_records(batch, header),
         base_offset=header.base_offset,
         compression=codec,
+        compression_level=level,
         timestamp_type=header.timestamp_type,
         producer_id=header.producer_id,
         producer_epoch=header.producer_epoch,

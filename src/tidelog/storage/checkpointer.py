@@ -104,6 +104,10 @@ class Checkpointer:
         truncated = self._journal.take_truncated()
         try:
             flushes = [self._prepare(log) for log in due]
+            for log in truncated:
+                if self._directory.logs.get(log.topic_partition) is log:
+                    # The file by which an emptied log is found again; it may still be missing.
+                    log.active_segment.open()
         except OSError as error:
             self._journal.checkpoint_failed(due, truncated)
             self._failed(error)

@@ -159,10 +159,11 @@ class Journal:
     def truncated(self, log: Log, offset: int) -> None:
         """Blocks until the mark is on disk: the segments change next, and recovery takes a log that
         ends below its recovery point, or below where the journal goes on, for damaged."""
+        # First, for it may fail, and frames of a log that was not cut must not begin at the cut.
+        cut_file = segments_from(log, offset)[0].open()
         state = self._states[log]
         state.generation += 1
         state.end_offset = offset
-        cut_file = segments_from(log, offset)[0].open()
         self._truncated.setdefault(log, {})[cut_file.path] = cut_file
         within = log.log_start_offset < offset <= log.log_end_offset
         kind = FrameKind.TRUNCATION if within else FrameKind.RESTART

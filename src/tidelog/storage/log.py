@@ -16,6 +16,7 @@ append of a follower goes through `_append_placed`.
 
 from __future__ import annotations
 
+import errno
 import struct
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -595,20 +596,40 @@ class Log:
         self.leader_epochs.truncate_to(end_offset)
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
-        """Empties the log; the next record gets `offset`. Raises like `truncate_to`."""
+        """Empties the log; the next record gets `offset`.
+
+        Raises ApiError when the sink cannot note it; nothing has changed then. From there on the
+        log is empty whatever the disk says, because recovery will empty it. Raises OSError when
+        the disk refuses a part of it: a new file that could not be made comes with the next
+        append, old ones that could not be removed take the directory offline.
+        """
         self._require_online()
         if self._sink is not None:
             self._sink.truncated(self, offset)
         self._truncations += 1
-        self._segments.start_over(offset)
+        old = self._segments.start_over(offset)
         self._active = self._segments.active
         self.log_start_offset = offset
         self.log_end_offset = offset
         self.durable_offset = offset
         self.recovery_point = offset
         self.producers.clear(offset)
-        self._snapshots.remove(self._snapshots.offsets)
-        self.leader_epochs.clear()  # last, as above
+        try:
+            self._remove_emptied(old)
+            self.leader_epochs.clear()
+            self._segments.create_files()
+        except OSError as error:
+            self._failed(error)
+            raise
+
+    def _remove_emptied(self, old: list[Segment]) -> None:
+        """Removes what would come back with the next start if no recovery preceded it."""
+        try:
+            self._segments.remove_files(old)
+            self._snapshots.remove(self._snapshots.offsets)
+        except OSError as error:
+            # Whatever the reason, this does not pass: the files are forgotten here.
+            raise OSError(errno.EIO, f"an emptied log keeps old files ({error})") from error
 
     def advance_log_start(self, offset: int) -> None:
         """Hides the records below `offset`; retention removes their segments later.

@@ -5,6 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 LONG_MAX = (1 << 63) - 1
+# As in Kafka, these stand for what a codec does without a level: for lz4 that is its fast way and
+# not the ninth level of its thorough one.
+GZIP_LEVEL_DEFAULT = -1
+LZ4_LEVEL_DEFAULT = 9
+ZSTD_LEVEL_DEFAULT = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +32,9 @@ class LogConfig:
     message_timestamp_before_max_ms: int = LONG_MAX
     message_timestamp_after_max_ms: int = 3600 * 1000
     compression_type: str = "producer"
+    compression_gzip_level: int = GZIP_LEVEL_DEFAULT
+    compression_lz4_level: int = LZ4_LEVEL_DEFAULT
+    compression_zstd_level: int = ZSTD_LEVEL_DEFAULT
     min_insync_replicas: int = 1
     unclean_leader_election_enable: bool = False
     delete_retention_ms: int = 24 * 3600 * 1000
@@ -39,6 +47,16 @@ class LogConfig:
     flush_ms: int = LONG_MAX
     durability: str = "fsync"
     producer_id_expiration_ms: int = 24 * 3600 * 1000
+
+    @property
+    def compression_level(self) -> int | None:
+        """The level for the topic's own compression; None is the codec's default."""
+        level, default = {
+            "gzip": (self.compression_gzip_level, GZIP_LEVEL_DEFAULT),
+            "lz4": (self.compression_lz4_level, LZ4_LEVEL_DEFAULT),
+            "zstd": (self.compression_zstd_level, ZSTD_LEVEL_DEFAULT),
+        }.get(self.compression_type, (None, None))
+        return None if level == default else level
 
     @property
     def is_compacted(self) -> bool:

@@ -142,7 +142,8 @@ class LogSegments:
     def roll(self, base_offset: int, now_ms: int) -> None:
         """Begins a new active segment; an empty one before it goes."""
         previous = self.active
-        segment = self._create(base_offset, now_ms)
+        segment = self._new(base_offset, now_ms)
+        segment.create(self._config.segment_bytes if self._config.preallocate else 0)
         if not previous.size_bytes:
             self.discard([previous], now_ms)
         self.all.append(segment)
@@ -159,13 +160,26 @@ class LogSegments:
         self.discard(self.all[slot + 1 :], None)
         segment.truncate_to(offset)
 
-    def start_over(self, offset: int) -> None:
-        """One empty segment at `offset` in place of all."""
+    def start_over(self, offset: int) -> list[Segment]:
+        """One empty segment at `offset` in place of all, in memory only; returns the old ones.
+
+        Their files go by `remove_files` and the new ones come by `create_files`. Where that is
+        refused, the segment is there already, and its first append makes its file.
+        """
         old = self.all.copy()
-        self.discard(old, None)
-        segment = self._create(offset, old[-1].created_ms)
-        self.all.append(segment)
-        self.active = segment
+        self.active = self._new(offset, old[-1].created_ms)
+        self.all[:] = [self.active]
+        self._reading = None
+        return old
+
+    def remove_files(self, old: list[Segment]) -> None:
+        """Marks the files of segments that are out of the log already for deletion at once."""
+        for segment in old:
+            self._deleted += [(0, path) for path in segment.mark_deleted()]
+
+    def create_files(self) -> None:
+        """Makes the files of the active segment, which is empty."""
+        self.active.create(self._config.segment_bytes if self._config.preallocate else 0)
 
     def replace(self, base_offset: int, old_base_offsets: Sequence[int]) -> bool:
         """Steps 2 and 3 of `segment_swap`: a new segment in place of old ones.
@@ -197,10 +211,10 @@ class LogSegments:
         self._deleted = [entry for entry in self._deleted if entry[0] > now_ms]
         return due
 
-    def _create(self, base_offset: int, now_ms: int) -> Segment:
+    def _new(self, base_offset: int, now_ms: int) -> Segment:
         config = self._config
         jitter_ms = min(config.segment_jitter_ms, config.segment_ms)
-        segment = Segment(
+        return Segment(
             self._files,
             self._directory,
             base_offset,
@@ -209,8 +223,6 @@ class LogSegments:
             created_ms=now_ms,
             roll_jitter_ms=self._rng.randrange(jitter_ms) if jitter_ms > 0 else 0,
         )
-        segment.create(config.segment_bytes if config.preallocate else 0)
-        return segment
 
     def _open(self, base_offset: int) -> Segment:
         status = self._files.stat(segment_path(self._directory, base_offset, LOG_SUFFIX))

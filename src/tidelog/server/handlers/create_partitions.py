@@ -13,6 +13,7 @@ from tidelog.protocol.apis.create_partitions import (
 )
 from tidelog.protocol.errors import ApiError
 from tidelog.server.decisions import answer_when_committed
+from tidelog.server.mutation_quota import MutationQuota
 
 if TYPE_CHECKING:
     from tidelog.server.node import Node
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 API = ApiKey.CREATE_PARTITIONS
 VERSIONS = (0, 3)
 REQUEST = CreatePartitionsRequest
+
+# From here on clients know THROTTLING_QUOTA_EXCEEDED.
+_QUOTA_ERROR_FROM = 3
 
 
 def handle(
@@ -36,11 +40,13 @@ def handle(
         )
         for topic in body.topics
     ]
+    quota = MutationQuota(node, request, refuses_from=_QUOTA_ERROR_FROM)
     decision = node.controller.create_partitions(
-        additions, node.metadata.latest, validate_only=body.validate_only
+        additions, node.metadata.latest, validate_only=body.validate_only, charge=quota.charge
     )
     response = CreatePartitionsResponse(
-        results=[_row(row.name, row.error) for row in decision.rows]
+        throttle_time_ms=quota.throttle(),
+        results=[_row(row.name, row.error) for row in decision.rows],
     )
     return answer_when_committed(node, request, decision.records, lambda: response)
 

@@ -21,6 +21,7 @@ from tidelog.protocol.apis.create_topics import (
 from tidelog.protocol.errors import ApiError, ErrorCode
 from tidelog.server.config_layers import broker_config_layers
 from tidelog.server.decisions import answer_when_committed
+from tidelog.server.mutation_quota import MutationQuota
 
 if TYPE_CHECKING:
     from tidelog.server.node import Node
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 API = ApiKey.CREATE_TOPICS
 VERSIONS = (2, 7)
 REQUEST = CreateTopicsRequest
+
+# From here on clients know THROTTLING_QUOTA_EXCEEDED.
+_QUOTA_ERROR_FROM = 6
 
 
 def handle(
@@ -41,13 +45,14 @@ def handle(
             topics.append(_new_topic(topic))
         except ApiError as error:
             rejected[topic.name] = error
+    quota = MutationQuota(node, request, refuses_from=_QUOTA_ERROR_FROM)
     decision = node.controller.create_topics(
-        topics, node.metadata.latest, validate_only=body.validate_only
+        topics, node.metadata.latest, validate_only=body.validate_only, charge=quota.charge
     )
     rows = [_error_row(name, error) for name, error in rejected.items()]
     asked = {topic.name: topic for topic in topics}
     rows += [_created_row(node, asked[created.name], created) for created in decision.rows]
-    response = CreateTopicsResponse(topics=rows)
+    response = CreateTopicsResponse(throttle_time_ms=quota.throttle(), topics=rows)
     return answer_when_committed(node, request, decision.records, lambda: response)
 
 

@@ -13,6 +13,7 @@ from tidelog.protocol.apis.delete_topics import (
 )
 from tidelog.protocol.errors import ApiError
 from tidelog.server.decisions import answer_when_committed
+from tidelog.server.mutation_quota import MutationQuota
 
 if TYPE_CHECKING:
     from tidelog.server.node import Node
@@ -22,13 +23,20 @@ API = ApiKey.DELETE_TOPICS
 VERSIONS = (1, 6)
 REQUEST = DeleteTopicsRequest
 
+# From here on clients know THROTTLING_QUOTA_EXCEEDED.
+_QUOTA_ERROR_FROM = 5
+
 
 def handle(
     node: Node, request: Request, body: DeleteTopicsRequest
 ) -> DeleteTopicsResponse | Deferred:
-    decision = node.controller.delete_topics(_asked(body), node.metadata.latest)
+    quota = MutationQuota(node, request, refuses_from=_QUOTA_ERROR_FROM)
+    decision = node.controller.delete_topics(
+        _asked(body), node.metadata.latest, charge=quota.charge
+    )
     response = DeleteTopicsResponse(
-        responses=[_row(row.name, row.topic_id, row.error) for row in decision.rows]
+        throttle_time_ms=quota.throttle(),
+        responses=[_row(row.name, row.topic_id, row.error) for row in decision.rows],
     )
     return answer_when_committed(node, request, decision.records, lambda: response)
 
