@@ -9,6 +9,7 @@ import argparse
 import os
 import platform
 import statistics
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -51,6 +52,7 @@ class Target:
 
 READ = "source to noop, rows/s: {}"
 COPY = "source to sink, rows/s: {}"
+ARCHIVE = "archive to {}, MB/s"
 TARGETS = (
     Target("source → noop / bare", READ.format("tidelog"), 0.7, True, READ.format("bare")),
     Target(
@@ -63,7 +65,8 @@ TARGETS = (
     Target("source → sink / bare", COPY.format("tidelog"), 0.6, True, COPY.format("bare")),
     Target("micro-batch p50, ms", "batch p50 ms: tidelog", 120, False),
     Target("produced → delivered p99, ms", "delivered p99 ms: tidelog", 250, False),
-    Target("archive, MB/s", "archive to Delta, MB/s", 80, True),
+    Target("archive to Delta, MB/s", ARCHIVE.format("Delta"), 80, True),
+    Target("archive to Parquet, MB/s", ARCHIVE.format("Parquet"), 80, True),
 )
 
 
@@ -129,8 +132,18 @@ def _measure(bench: Bench, console: Console) -> Measured:
             note(f"{figure}: {kind}", value)
     for figure, value in workloads.copy_latency(bench).items():
         note(f"{figure}: tidelog to tidelog, exactly once", value)
-    note("archive to Delta, MB/s", workloads.archive(bench, "filled"))
+    _measure_archives(bench, note)
     return measured
+
+
+def _measure_archives(bench: Bench, note: Callable[[str, float], None]) -> None:
+    formats = ("Delta", "Parquet")
+    for name in formats:
+        # The first archive of a session imports what commits need.
+        workloads.archive(bench, "copied", name.lower())
+    for round_number in range(bench.sizes.rounds):
+        for name in formats if round_number % 2 == 0 else formats[::-1]:
+            note(ARCHIVE.format(name), workloads.archive(bench, "filled", name.lower()))
 
 
 def _number(value: float) -> str:

@@ -238,8 +238,8 @@ def _watch(bootstrap: str, topic: str, ages: list[float], stop: threading.Event)
     consumer.close()
 
 
-def archive(bench: Bench, topic: str) -> float:
-    """Megabytes a second from a topic into a Delta table."""
+def archive(bench: Bench, topic: str, format_name: str) -> float:
+    """Megabytes a second from a topic into a table of a lake."""
     from tidelog.spark import lake
 
     rows = bench.sizes.rows
@@ -251,6 +251,7 @@ def archive(bench: Bench, topic: str) -> float:
             f"{folder}/lake",
             spark=bench.spark,
             bootstrap=bench.bootstrap,
+            format=format_name,
             checkpoint=f"{folder}/checkpoint",
         )
         return rows * ROW_MB / (time.perf_counter() - started)

@@ -25,8 +25,9 @@ import pytest
 from confluent_kafka import Producer
 from deltalake import DeltaTable
 
-from tests.spark.lake import topics
+from tests.spark.lake import mixed_records
 from tests.spark.lake.test_archive import PARTITIONS, held
+from tests.spark.topics import create_topic
 from tidelog.spark.lake.errors import LakeError
 from tidelog.spark.lake.reading import LakeTable
 from tidelog.spark.lake.table import FORMATS
@@ -61,7 +62,7 @@ def test_the_lake_is_the_topic_whatever_is_killed(tmp_path: Path, format_name: s
     rng = random.Random(format_name)
     lake = tmp_path / "lake"
     with Broker(mode="process") as broker:
-        topics.create(broker.bootstrap_servers, TOPIC, PARTITIONS)
+        create_topic(broker.bootstrap_servers, TOPIC, PARTITIONS)
         with _producing(broker.bootstrap_servers, rng.random()):
             for _ in range(LIVES):
                 with _driver(tmp_path, lake, broker, format_name, "follow") as driver:
@@ -77,9 +78,9 @@ def test_the_lake_is_the_topic_whatever_is_killed(tmp_path: Path, format_name: s
                     time.sleep(rng.uniform(0, 2))
         with _driver(tmp_path, lake, broker, format_name, "once") as driver:
             assert driver.wait(WAIT_S) == 0, _last_words(tmp_path)
-        ends = topics.ends(broker.bootstrap_servers, TOPIC, PARTITIONS)
+        ends = mixed_records.ends(broker.bootstrap_servers, TOPIC, PARTITIONS)
         assert LakeTable(lake).coverage(TOPIC) == ends
-        everything = topics.consume(broker.bootstrap_servers, TOPIC, PARTITIONS)
+        everything = mixed_records.consume(broker.bootstrap_servers, TOPIC, PARTITIONS)
     assert held(lake, TOPIC) == everything
     if format_name == "delta":
         plain = DeltaTable(str(lake)).to_pyarrow_dataset()
@@ -91,8 +92,8 @@ def test_the_lake_is_the_topic_whatever_is_killed(tmp_path: Path, format_name: s
 def test_an_archive_that_follows_ends_when_it_is_asked_to(tmp_path: Path) -> None:
     with Broker(mode="process") as broker:
         bootstrap = broker.bootstrap_servers
-        topics.create(bootstrap, TOPIC, PARTITIONS)
-        topics.produce(bootstrap, TOPIC, PARTITIONS, 1000, seed=1)
+        create_topic(bootstrap, TOPIC, PARTITIONS)
+        mixed_records.produce(bootstrap, TOPIC, PARTITIONS, 1000, seed=1)
         command = [sys.executable, "-m", "tidelog", "lake", "archive", TOPIC, "--json"]
         command += ["--to", str(tmp_path / "lake"), "--follow", "--interval", "1"]
         driver = subprocess.Popen(
@@ -103,7 +104,7 @@ def test_an_archive_that_follows_ends_when_it_is_asked_to(tmp_path: Path) -> Non
         )
         try:
             _wait_until(lambda: _archived(tmp_path / "lake") == 1000, "the first batch")
-            topics.produce(bootstrap, TOPIC, PARTITIONS, 500, seed=2)
+            mixed_records.produce(bootstrap, TOPIC, PARTITIONS, 500, seed=2)
             _wait_until(lambda: _archived(tmp_path / "lake") == 1500, "what came later")
             driver.send_signal(signal.SIGTERM)
             said, _ = driver.communicate(timeout=WAIT_S)

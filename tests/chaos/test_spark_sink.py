@@ -15,8 +15,8 @@ from pathlib import Path
 import psutil
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
 
+from tests.spark.topics import create_topic
 from tidelog.testing import Broker
 
 PARTITIONS = 3
@@ -196,10 +196,8 @@ def wait_for_progress(bootstrap: str, copier: Copier) -> None:
 @contextmanager
 def copying(folder: Path) -> Iterator[tuple[Broker, Copier]]:
     with Broker(mode="process", data=folder / "data") as broker:
-        admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-        topics = [NewTopic(name, PARTITIONS, 1) for name in (SOURCE, TARGET)]
-        for made in admin.create_topics(topics).values():
-            made.result(60)
+        for name in (SOURCE, TARGET):
+            create_topic(broker.bootstrap_servers, name, PARTITIONS)
         copier = Copier(broker.bootstrap_servers, folder)
         try:
             yield broker, copier

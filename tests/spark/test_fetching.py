@@ -24,8 +24,8 @@ from confluent_kafka import (
     Producer,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient, NewTopic
 
+from tests.spark.topics import create_topic, delete_records_before, delete_topic
 from tidelog.protocol.topic_partition import TopicPartition as Name
 from tidelog.protocol.uuids import ZERO_UUID, random_uuid
 from tidelog.spark.connections import PartitionLeader, close_idle_clusters, lent_cluster
@@ -48,12 +48,6 @@ def bootstrap(broker: Broker) -> str:
 @pytest.fixture
 def settings(bootstrap: str) -> FetchSettings:
     return FetchSettings(bootstrap)
-
-
-def create(bootstrap: str, topic: str, **config: str) -> None:
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    named = {key.replace("_", "."): value for key, value in config.items()}
-    admin.create_topics([NewTopic(topic, 1, 1, config=named)])[topic].result(WAIT_S)
 
 
 def produce(bootstrap: str, topic: str, values: range, **config: str) -> None:
@@ -151,7 +145,7 @@ def produce_anything(bootstrap: str, topic: str, rng: random.Random) -> None:
 
 @pytest.mark.parametrize("timestamp_type", ["CreateTime", "LogAppendTime"])
 def test_rows_are_those_of_librdkafka(bootstrap: str, topic: str, timestamp_type: str) -> None:
-    create(bootstrap, topic, message_timestamp_type=timestamp_type)
+    create_topic(bootstrap, topic, message_timestamp_type=timestamp_type)
     produce_anything(bootstrap, topic, random.Random(timestamp_type))
     end = end_offset(bootstrap, topic)
     settings = FetchSettings(bootstrap, include_headers=True, max_bytes=20_000, rows_max=300)
@@ -186,7 +180,7 @@ def interleaved(broker: Broker) -> tuple[str, int]:
     """A topic in which transactions of three producers lie in each other, and its end."""
     topic = f"interleaved-{os.getpid()}"
     bootstrap = broker.bootstrap_servers
-    create(bootstrap, topic)
+    create_topic(bootstrap, topic)
     rng = random.Random(4)
     producers = [
         Producer(
@@ -323,9 +317,7 @@ def test_stale_metadata_is_asked_for_again(
 
 def test_what_was_deleted_is_a_loss(settings: FetchSettings, topic: str) -> None:
     produce(settings.bootstrap, topic, range(100))
-    admin = AdminClient({"bootstrap.servers": settings.bootstrap})
-    for done in admin.delete_records([TopicPartition(topic, 0, 40)]).values():
-        done.result(WAIT_S)
+    delete_records_before(settings.bootstrap, topic, 0, 40)
     with pytest.raises(DataLossError, match=rf"{topic}-0, offsets 10 to 90: .* has 40 to 100 now"):
         read(settings, OffsetRange(topic, 0, 10, 90))
     lenient = replace(settings, fail_on_data_loss=False)
@@ -390,13 +382,12 @@ def test_no_broker_fails_in_time(topic: str) -> None:
 
 def test_a_topic_made_anew_is_a_loss(settings: FetchSettings, topic: str) -> None:
     bootstrap = settings.bootstrap
-    create(bootstrap, topic)
+    create_topic(bootstrap, topic)
     produce(bootstrap, topic, range(3000), **{"batch.size": "2000"})
     reader = read_range(replace(settings, max_bytes=1, rows_max=10), OffsetRange(topic, 0, 0, 3000))
     next(reader)
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.delete_topics([topic])[topic].result(WAIT_S)
-    create(bootstrap, topic)
+    delete_topic(bootstrap, topic)
+    create_topic(bootstrap, topic)
     with pytest.raises(DataLossError, match=r"deleted and made anew"):
         list(reader)
 
@@ -405,7 +396,7 @@ def test_gaps_that_compaction_left_are_passed_over(tmp_path: Path) -> None:
     quick = {"log.cleaner.backoff.ms": "50", "log.flush.offset.checkpoint.interval.ms": "100"}
     with Broker(data=tmp_path, settings=quick) as broker:
         bootstrap = broker.bootstrap_servers
-        create(
+        create_topic(
             bootstrap,
             "table",
             cleanup_policy="compact",

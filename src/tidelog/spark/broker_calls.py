@@ -24,26 +24,13 @@ from tidelog.spark.connections import lent_cluster
 from tidelog.spark.errors import OptionError, SparkError
 from tidelog.spark.offsets import EARLIEST, LATEST, Offsets
 from tidelog.spark.options import SourceOptions
+from tidelog.spark.passing_errors import BROKER_IN_TROUBLE, LEADER_MOVES
 
 T = TypeVar("T")
 
 _BACKOFF_S_MAX = 0.5
 
-# These pass: the leader moves, starts, or is not known yet.
-_PASSING = frozenset(
-    {
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.LEADER_NOT_AVAILABLE,
-        ErrorCode.NOT_LEADER_OR_FOLLOWER,
-        ErrorCode.REQUEST_TIMED_OUT,
-        ErrorCode.REPLICA_NOT_AVAILABLE,
-        ErrorCode.NETWORK_EXCEPTION,
-        ErrorCode.KAFKA_STORAGE_ERROR,
-        ErrorCode.FENCED_LEADER_EPOCH,
-        ErrorCode.UNKNOWN_LEADER_EPOCH,
-        ErrorCode.OFFSET_NOT_AVAILABLE,
-    }
-)
+_PASSING = LEADER_MOVES | BROKER_IN_TROUBLE
 
 _Address = tuple[str, int]
 

@@ -33,26 +33,14 @@ REFUSED = {
     "or set valueFormat",
 }
 
-IGNORED = frozenset(
+# What consumers and producers have in common: connections, metadata and metrics.
+IGNORED_OF_ANY_CLIENT = frozenset(
     {
-        "allow.auto.create.topics",
-        "auto.commit.interval.ms",
         "auto.include.jmx.reporter",
-        "check.crcs",
         "client.dns.lookup",
         "client.rack",
         "connections.max.idle.ms",
         "enable.metrics.push",
-        "exclude.internal.topics",
-        "fetch.max.wait.ms",
-        "fetch.min.bytes",
-        "group.id",
-        "group.instance.id",
-        "group.protocol",
-        "group.remote.assignor",
-        "heartbeat.interval.ms",
-        "max.poll.interval.ms",
-        "max.poll.records",
         "metadata.max.age.ms",
         "metadata.recovery.rebootstrap.trigger.ms",
         "metadata.recovery.strategy",
@@ -60,18 +48,33 @@ IGNORED = frozenset(
         "metrics.num.samples",
         "metrics.recording.level",
         "metrics.sample.window.ms",
-        "partition.assignment.strategy",
         "receive.buffer.bytes",
         "reconnect.backoff.max.ms",
         "reconnect.backoff.ms",
         "retry.backoff.max.ms",
         "retry.backoff.ms",
         "send.buffer.bytes",
-        "session.timeout.ms",
         "socket.connection.setup.timeout.max.ms",
         "socket.connection.setup.timeout.ms",
     }
 )
+IGNORED = IGNORED_OF_ANY_CLIENT | {
+    "allow.auto.create.topics",
+    "auto.commit.interval.ms",
+    "check.crcs",
+    "exclude.internal.topics",
+    "fetch.max.wait.ms",
+    "fetch.min.bytes",
+    "group.id",
+    "group.instance.id",
+    "group.protocol",
+    "group.remote.assignor",
+    "heartbeat.interval.ms",
+    "max.poll.interval.ms",
+    "max.poll.records",
+    "partition.assignment.strategy",
+    "session.timeout.ms",
+}
 # Without effect as long as security.protocol must be PLAINTEXT.
 _IGNORED_FAMILIES = ("sasl.", "security.", "ssl.")
 

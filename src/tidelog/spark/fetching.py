@@ -42,7 +42,8 @@ from tidelog.spark.connections import (
 )
 from tidelog.spark.decode import AbortedTransactions, FetchedBatches, RangeDecoder
 from tidelog.spark.errors import DataLossError, SparkError
-from tidelog.spark.offsets import OffsetRange
+from tidelog.spark.offsets import EARLIEST, LATEST, OffsetRange
+from tidelog.spark.passing_errors import BROKER_IN_TROUBLE, LEADER_MOVES
 
 _log = logging.getLogger(__name__)
 
@@ -51,8 +52,6 @@ _BACKOFF_S_MIN = 0.02
 _BACKOFF_S_MAX = 1.0
 _CALL_TIMEOUT_S_MAX = 10.0
 _READ_COMMITTED = 1
-_EARLIEST = -2
-_LATEST = -1
 _EARLIEST_LOCAL = -4
 _EARLIEST_LOCAL_FROM = 8
 # The newest version that names topics, for brokers whose metadata has no topic ids.
@@ -64,23 +63,16 @@ _FETCH_BYTES_MIN = 64 * 1024
 # Answers without records before a range is believed to hold no more of them.
 _EMPTY_ANSWERS = 3
 
-# These pass: the leader moves, starts, or is not known yet.
-_PASSING = frozenset(
-    {
-        ErrorCode.UNKNOWN_SERVER_ERROR,
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.LEADER_NOT_AVAILABLE,
-        ErrorCode.NOT_LEADER_OR_FOLLOWER,
-        ErrorCode.REQUEST_TIMED_OUT,
-        ErrorCode.BROKER_NOT_AVAILABLE,
-        ErrorCode.REPLICA_NOT_AVAILABLE,
-        ErrorCode.NETWORK_EXCEPTION,
-        ErrorCode.KAFKA_STORAGE_ERROR,
-        ErrorCode.FENCED_LEADER_EPOCH,
-        ErrorCode.UNKNOWN_LEADER_EPOCH,
-        ErrorCode.OFFSET_NOT_AVAILABLE,
+_PASSING = (
+    LEADER_MOVES
+    | BROKER_IN_TROUBLE
+    | {
+        # Only a fetch names topics by their ids, which a broker may not have heard of.
         ErrorCode.UNKNOWN_TOPIC_ID,
         ErrorCode.INCONSISTENT_TOPIC_ID,
+        # Worth asking again where failing costs all that the task has read; so does Kafka's own
+        # consumer. The driver has nothing to lose, and tells of it at once.
+        ErrorCode.UNKNOWN_SERVER_ERROR,
     }
 )
 _TOPIC_IS_GONE = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
@@ -313,8 +305,8 @@ class _RangeFetch:
         return self._position >= self._ask_offset(connection, _EARLIEST_LOCAL)
 
     def _pass_over_lost(self, connection: WireConnection) -> None:
-        earliest = self._ask_offset(connection, _EARLIEST)
-        latest = self._ask_offset(connection, _LATEST)
+        earliest = self._ask_offset(connection, EARLIEST)
+        latest = self._ask_offset(connection, LATEST)
         if earliest <= self._position <= latest:
             raise _PassingError(ErrorCode.OFFSET_OUT_OF_RANGE)
         self._lose(

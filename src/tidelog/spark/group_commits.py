@@ -24,6 +24,7 @@ from tidelog.spark.connections import lent_cluster
 from tidelog.spark.errors import OptionError
 from tidelog.spark.offsets import Offsets
 from tidelog.spark.options import SourceOptions
+from tidelog.spark.passing_errors import BROKER_IN_TROUBLE, COORDINATOR_MOVES
 
 _log = logging.getLogger(__name__)
 
@@ -32,14 +33,7 @@ _NAMES_UP_TO = 9
 _PATIENCE_S = 10.0
 _PAUSE_S = 0.1
 
-_PASSING = frozenset(
-    {
-        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-        ErrorCode.COORDINATOR_NOT_AVAILABLE,
-        ErrorCode.NOT_COORDINATOR,
-        ErrorCode.REQUEST_TIMED_OUT,
-    }
-)
+_PASSING = COORDINATOR_MOVES | BROKER_IN_TROUBLE
 # A topic that was deleted meanwhile has no offsets to keep.
 _HARMLESS = frozenset({ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
 _GROUP_IS_USED = frozenset(

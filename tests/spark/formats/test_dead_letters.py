@@ -1,9 +1,9 @@
 """Dead letters on their way to a real broker."""
 
 from confluent_kafka import Consumer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.spark.formats.source_batches import source_batch
+from tests.spark.topics import create_topic
 from tidelog.spark.formats import value_format
 from tidelog.testing import Broker
 
@@ -11,8 +11,7 @@ from tidelog.testing import Broker
 def test_records_that_do_not_parse_go_to_their_topic_and_leave_the_rows(
     broker: Broker, topic: str
 ) -> None:
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-    admin.create_topics([NewTopic(topic, 1)])[topic].result(30)
+    create_topic(broker.bootstrap_servers, topic)
     made = value_format(
         {
             "valueFormat": "json",

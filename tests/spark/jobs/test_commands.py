@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 from pyspark.sql import SparkSession
 
+from tests.spark.topics import create_topic
 from tidelog.cli.audit import command as audit
 from tidelog.cli.hotkeys import command as hotkeys
 from tidelog.client.partitioners.key_hash import key_partition
@@ -21,12 +21,6 @@ from tidelog.spark.lake.table import Change
 from tidelog.testing import Broker
 
 _PNG = b"\x89PNG"
-
-
-def _create(broker: Broker, topic: str, **config: str) -> None:
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-    admin.create_topics([NewTopic(topic, 2, config=config)])[topic].result(30)
-    assert admin.describe_configs([ConfigResource("topic", topic)])
 
 
 def _transaction(broker: Broker, topic: str, *, commit: bool) -> None:
@@ -69,7 +63,7 @@ def test_a_topic_and_its_archive(
 ) -> None:
     from tidelog.spark.lake.archiving import archive
 
-    _create(broker, topic)
+    create_topic(broker.bootstrap_servers, topic, 2)
     _fill(broker, topic)
     lake, picture = str(tmp_path / "lake"), tmp_path / "audit.png"
     archive([topic], lake, bootstrap=broker.bootstrap_servers)
@@ -110,7 +104,7 @@ def _add_file_again(path: str) -> None:
 def test_the_load_of_a_topic(
     spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
 ) -> None:
-    _create(broker, topic)
+    create_topic(broker.bootstrap_servers, topic, 2)
     _fill(broker, topic)
     picture = tmp_path / "keys.png"
     arguments = [topic, "--json", "--top", "3", "--plot", str(picture)]
@@ -131,7 +125,7 @@ def test_the_load_of_a_topic(
 def test_parts_of_topics_and_what_there_is_not(
     spark: SparkSession, broker: Broker, topic: str
 ) -> None:
-    _create(broker, topic)
+    create_topic(broker.bootstrap_servers, topic, 2)
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
     for at in range(10):
         producer.produce(topic, b"%d" % at, partition=1)
@@ -149,13 +143,13 @@ def test_a_compacted_topic_may_have_gaps(spark: SparkSession, broker: Broker, to
     from tidelog.spark.jobs.gaps import Compacted, SeenInLog
     from tidelog.spark.jobs.topic_rows import Bound, Topic
 
-    _create(broker, topic, **{"cleanup.policy": "compact,delete"})
+    create_topic(broker.bootstrap_servers, topic, 2, cleanup_policy="compact,delete")
     opened = Topic(broker.bootstrap_servers, topic)
     ranges = opened.ranges(Bound(), Bound())
     assert ranges == {TopicPartition(topic, at): (0, 0) for at in (0, 1)}
     assert isinstance(opened.rows(spark, ranges).explanation, Compacted)
     other = f"{topic}-other"
-    _create(broker, other)
+    create_topic(broker.bootstrap_servers, other, 2)
     kept = Topic(broker.bootstrap_servers, other).rows(spark, {TopicPartition(other, 0): (0, 0)})
     assert isinstance(kept.explanation, SeenInLog)
     assert kept.frame.count() == 0

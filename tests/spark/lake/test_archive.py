@@ -10,9 +10,10 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.spark.lake import topics
+from tests.spark.lake import mixed_records
 from tests.spark.lake.archived import make
-from tests.spark.lake.topics import Record
+from tests.spark.lake.mixed_records import Record
+from tests.spark.topics import create_topic
 from tidelog.spark.errors import OptionError
 from tidelog.spark.lake.archiving import archive, bind_checkpoint
 from tidelog.spark.lake.data_frame import read
@@ -71,8 +72,8 @@ def test_what_is_in_the_topic_is_in_the_lake_once(
 ) -> None:
     bootstrap = broker.bootstrap_servers
     lake = tmp_path / "lake"
-    topics.create(bootstrap, topic, PARTITIONS)
-    topics.produce(bootstrap, topic, PARTITIONS, 900, seed=1)
+    create_topic(bootstrap, topic, PARTITIONS)
+    mixed_records.produce(bootstrap, topic, PARTITIONS, 900, seed=1)
 
     def run() -> int:
         return archive(
@@ -86,7 +87,7 @@ def test_what_is_in_the_topic_is_in_the_lake_once(
         ).records
 
     assert run() == 900
-    assert held(lake, topic) == topics.consume(bootstrap, topic, PARTITIONS)
+    assert held(lake, topic) == mixed_records.consume(bootstrap, topic, PARTITIONS)
     version = LakeTable(lake).snapshot.version
 
     # The batch that Spark runs again writes its files anew, and they are not added.
@@ -95,12 +96,12 @@ def test_what_is_in_the_topic_is_in_the_lake_once(
     assert LakeTable(lake).snapshot.version == version
 
     # Without its checkpoint an archive goes on where the lake ends.
-    topics.produce(bootstrap, topic, PARTITIONS, 300, seed=2)
+    mixed_records.produce(bootstrap, topic, PARTITIONS, 300, seed=2)
     shutil.rmtree(_checkpoint(lake))
     assert run() == 300
-    everything = topics.consume(bootstrap, topic, PARTITIONS)
+    everything = mixed_records.consume(bootstrap, topic, PARTITIONS)
     assert held(lake, topic) == everything
-    assert LakeTable(lake).coverage(topic) == topics.ends(bootstrap, topic, PARTITIONS)
+    assert LakeTable(lake).coverage(topic) == mixed_records.ends(bootstrap, topic, PARTITIONS)
 
     # Spark reads the table as it is, without a jar.
     rows = read(spark, lake)

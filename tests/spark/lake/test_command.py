@@ -9,7 +9,8 @@ import pytest
 from click.testing import CliRunner
 from pyspark.sql import SparkSession
 
-from tests.spark.lake import topics
+from tests.spark.lake import mixed_records
+from tests.spark.topics import create_topic
 from tidelog.cli.lake import command
 from tidelog.testing import Broker
 
@@ -22,9 +23,9 @@ def test_a_topic_goes_to_a_lake_and_back(
 ) -> None:
     bootstrap = broker.bootstrap_servers
     lake = str(tmp_path / "lake")
-    topics.create(bootstrap, topic, 2)
-    topics.create(bootstrap, f"{topic}-again", 2)
-    topics.produce(bootstrap, topic, 2, 50, seed=31)
+    create_topic(bootstrap, topic, 2)
+    create_topic(bootstrap, f"{topic}-again", 2)
+    mixed_records.produce(bootstrap, topic, 2, 50, seed=31)
 
     def run(*arguments: str) -> str:
         done = CliRunner().invoke(command, [*arguments, "--bootstrap", bootstrap])
@@ -48,7 +49,7 @@ def test_a_topic_goes_to_a_lake_and_back(
     )
     assert archived["records"] == 0
     assert [row["end_offset"] for row in archived["coverage"]] == [
-        end for _, end in topics.ends(bootstrap, topic, 2).values()
+        end for _, end in mixed_records.ends(bootstrap, topic, 2).values()
     ]
     arguments = ["--topic", topic, "--to-topic", f"{topic}-again", "--from", "1", "--to", "9"]
     replayed = json.loads(run("replay", lake, *arguments, "--json"))
@@ -56,8 +57,8 @@ def test_a_topic_goes_to_a_lake_and_back(
     assert "replayed 0 records" in run(
         "replay", lake, *arguments, "--replay-id", replayed["replay_id"]
     )
-    there = topics.consume(bootstrap, f"{topic}-again", 2)
-    for partition, records in topics.consume(bootstrap, topic, 2).items():
+    there = mixed_records.consume(bootstrap, f"{topic}-again", 2)
+    for partition, records in mixed_records.consume(bootstrap, topic, 2).items():
         assert [each["value"] for each in there[partition]] == [
             each["value"] for each in records[1:9]
         ]

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 
-from tests.spark.lake import topics
-from tests.spark.lake.topics import Record
-from tests.spark.topics import delete_records_before
+from tests.spark.lake import mixed_records
+from tests.spark.lake.mixed_records import Record
+from tests.spark.topics import create_topic, delete_records_before
 from tidelog.spark.errors import SparkError
 from tidelog.spark.lake.archiving import archive
 from tidelog.spark.lake.reading import LakeTable
@@ -48,11 +48,11 @@ def test_archived_records_outlive_the_broker(
 ) -> None:
     bootstrap = broker.bootstrap_servers
     lake = tmp_path / "lake"
-    topics.create(bootstrap, topic, PARTITIONS)
-    topics.produce(bootstrap, topic, PARTITIONS, 300, seed=21)
+    create_topic(bootstrap, topic, PARTITIONS)
+    mixed_records.produce(bootstrap, topic, PARTITIONS, 300, seed=21)
     archive([topic], lake, bootstrap=bootstrap, spark=spark)
-    topics.produce(bootstrap, topic, PARTITIONS, 100, seed=22)
-    everything = topics.consume(bootstrap, topic, PARTITIONS)
+    mixed_records.produce(bootstrap, topic, PARTITIONS, 100, seed=22)
+    everything = mixed_records.consume(bootstrap, topic, PARTITIONS)
     coverage = LakeTable(lake).coverage(topic)
     # One partition keeps some of what is archived, the other none.
     delete_records_before(bootstrap, topic, 0, coverage[0][1] - 10)
@@ -91,8 +91,8 @@ def test_an_archive_says_what_the_broker_lost(
     spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
 ) -> None:
     bootstrap = broker.bootstrap_servers
-    topics.create(bootstrap, topic, PARTITIONS)
-    topics.produce(bootstrap, topic, PARTITIONS, 100, seed=23)
+    create_topic(bootstrap, topic, PARTITIONS)
+    mixed_records.produce(bootstrap, topic, PARTITIONS, 100, seed=23)
 
     def run(**settings: Any) -> int:
         return archive(
@@ -100,12 +100,12 @@ def test_an_archive_says_what_the_broker_lost(
         ).records
 
     assert run() == 100
-    ends = topics.ends(bootstrap, topic, PARTITIONS)
-    topics.produce(bootstrap, topic, PARTITIONS, 100, seed=24)
+    ends = mixed_records.ends(bootstrap, topic, PARTITIONS)
+    mixed_records.produce(bootstrap, topic, PARTITIONS, 100, seed=24)
     delete_records_before(bootstrap, topic, 0, ends[0][1] + 5)
     with pytest.raises(SparkError, match=f"^(?!.*Traceback).*{topic}.*{ends[0][1]}"):
         run()
     assert run(fail_on_data_loss=False) == 95
     assert {
         each: end for each, (_, end) in LakeTable(tmp_path / "lake").coverage(topic).items()
-    } == {each: end for each, (_, end) in topics.ends(bootstrap, topic, PARTITIONS).items()}
+    } == {each: end for each, (_, end) in mixed_records.ends(bootstrap, topic, PARTITIONS).items()}

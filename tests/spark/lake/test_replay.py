@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.spark.lake import topics
+from tests.spark.lake import mixed_records
 from tests.spark.lake.archived import DAY_US, START_US, archive, make
+from tests.spark.lake.mixed_records import Record
 from tests.spark.lake.test_archive import forget_last_commit
-from tests.spark.lake.topics import Record
+from tests.spark.topics import create_topic
 from tidelog.spark.errors import OptionError
 from tidelog.spark.lake.archiving import archive as archive_topic
 from tidelog.spark.lake.bounds import bound_text, microseconds, parse_bound
@@ -44,9 +45,9 @@ def test_a_replayed_topic_is_the_topic(
 ) -> None:
     bootstrap = broker.bootstrap_servers
     copy = f"{topic}-copy"
-    topics.create(bootstrap, topic, PARTITIONS)
-    topics.create(bootstrap, copy, PARTITIONS)
-    topics.produce(bootstrap, topic, PARTITIONS, 600, seed=11)
+    create_topic(bootstrap, topic, PARTITIONS)
+    create_topic(bootstrap, copy, PARTITIONS)
+    mixed_records.produce(bootstrap, topic, PARTITIONS, 600, seed=11)
     lake = tmp_path / "lake"
     archive_topic([topic], lake, bootstrap=bootstrap, spark=spark)
 
@@ -62,8 +63,8 @@ def test_a_replayed_topic_is_the_topic(
         ).records
 
     def check() -> None:
-        there = topics.consume(bootstrap, copy, PARTITIONS)
-        for partition, records in topics.consume(bootstrap, topic, PARTITIONS).items():
+        there = mixed_records.consume(bootstrap, copy, PARTITIONS)
+        for partition, records in mixed_records.consume(bootstrap, topic, PARTITIONS).items():
             assert _content(there[partition]) == _content(records)
 
     # A thread of its own has no session until it is given one.
@@ -83,7 +84,7 @@ def test_a_part_goes_to_the_partitions_of_its_keys(
     spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
 ) -> None:
     bootstrap = broker.bootstrap_servers
-    topics.create(bootstrap, topic, 2)
+    create_topic(bootstrap, topic, 2)
     table = make(tmp_path / "lake", "parquet")
     times = [START_US + each * DAY_US // 8 for each in range(40)]
     for partition in (0, 5):
@@ -101,7 +102,9 @@ def test_a_part_goes_to_the_partitions_of_its_keys(
         timestamp_header="was",
         spark=spark,
     )
-    found = [each for records in topics.consume(bootstrap, topic, 2).values() for each in records]
+    found = [
+        each for records in mixed_records.consume(bootstrap, topic, 2).values() for each in records
+    ]
     # Times choose from the ninth record on, the offset ends before the thirtieth.
     assert len(found) == 2 * 22
     old_ms = sorted(int(dict(each["headers"])["was"]) for each in found)

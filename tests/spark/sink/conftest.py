@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.spark.sink.query import Query, sink_options
-from tests.spark.sink.topics import create
+from tests.spark.sink.query import PARTITIONS, Query, sink_options
+from tests.spark.topics import create_topic
 from tidelog.client.wire import Cluster
 from tidelog.protocol.apis.update_features import (
     FeatureUpdateKey,
@@ -45,5 +45,5 @@ def bootstrap(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def query(bootstrap: str, topic: str) -> Query:
-    create(bootstrap, topic)
+    create_topic(bootstrap, topic, PARTITIONS)
     return Query(sink_options(bootstrap, topic))

@@ -18,6 +18,8 @@ from tidelog.spark.sink.markers import Decision, Markers
 from tidelog.spark.sink.messages import Prepared
 from tidelog.spark.sink.task import TaskIdentity
 
+# Of every topic that says nothing else.
+PARTITIONS = 3
 SCHEMA = StructType([StructField("key", StringType()), StructField("value", StringType())])
 
 Messages = list[WriterCommitMessage]

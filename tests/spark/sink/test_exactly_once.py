@@ -9,8 +9,8 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
+from tests.spark.sink.committed import WAIT_S, assert_committed, committed_values
 from tests.spark.sink.query import Parts, Query, kinds, rows
-from tests.spark.sink.topics import WAIT_S, assert_committed, committed_values
 from tidelog.spark.errors import OptionError, SparkError
 from tidelog.spark.sink import part
 from tidelog.spark.sink.markers import MARKER_PLACE, Decision, Markers

@@ -12,13 +12,14 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from tests.spark.sink.topics import (
+from tests.spark.sink.committed import (
     WAIT_S,
     Seen,
     assert_committed,
     committed_records,
-    create,
 )
+from tests.spark.sink.query import PARTITIONS
+from tests.spark.topics import create_topic
 from tidelog.client.partitioners.key_hash import key_partition
 from tidelog.testing import Broker
 
@@ -57,7 +58,7 @@ def test_a_job_writes_every_column(spark: SparkSession, broker: Broker, topic: s
     bootstrap = broker.bootstrap_servers
     names = [f"{topic}-a", f"{topic}-b"]
     for name in names:
-        create(bootstrap, name)
+        create_topic(bootstrap, name, PARTITIONS)
     rows = spark.createDataFrame(
         [
             ("k1", b"v1", names[0], None, [("h1", b"1"), ("h2", None)]),
@@ -90,7 +91,7 @@ def test_a_micro_batch_that_spark_runs_again_lands_once(
 ) -> None:
     bootstrap = broker.bootstrap_servers
     for name in (topic, f"{topic}-copy"):
-        create(bootstrap, name)
+        create_topic(bootstrap, name, PARTITIONS)
     values = [f"v{number}" for number in range(30_000)]
     produce(bootstrap, topic, values)
     copy(spark, bootstrap, topic, tmp_path).awaitTermination(WAIT_S)
@@ -116,7 +117,7 @@ def test_workers_that_are_killed_write_nothing_twice(
 ) -> None:
     bootstrap = broker.bootstrap_servers
     for name in (topic, f"{topic}-copy"):
-        create(bootstrap, name)
+        create_topic(bootstrap, name, PARTITIONS)
     values = [f"v{number}" for number in range(60_000)]
     produce(bootstrap, topic, values)
     query = copy(spark, bootstrap, topic, tmp_path)

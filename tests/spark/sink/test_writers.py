@@ -12,18 +12,17 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from confluent_kafka.admin import AdminClient, NewPartitions
 from pyspark.sql.datasource import WriterCommitMessage
 
-from tests.spark.sink.query import SCHEMA, Query, kinds, rows, sink_options
-from tests.spark.sink.topics import (
+from tests.spark.sink.committed import (
     WAIT_S,
     Seen,
     assert_committed,
     committed_records,
     committed_values,
-    create,
 )
+from tests.spark.sink.query import PARTITIONS, SCHEMA, Query, kinds, rows, sink_options
+from tests.spark.topics import add_partitions, create_topic
 from tidelog.client.partitioners.key_hash import key_partition
 from tidelog.spark.errors import SparkError
 from tidelog.spark.schema import ARROW_HEADERS
@@ -39,7 +38,7 @@ CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 
 @pytest.fixture
 def options(broker: Broker, topic: str) -> SinkOptions:
-    create(broker.bootstrap_servers, topic)
+    create_topic(broker.bootstrap_servers, topic, PARTITIONS)
     return sink_options(broker.bootstrap_servers, topic)
 
 
@@ -57,7 +56,7 @@ def texts(count: int, size: int = 0) -> list[str]:
 @pytest.mark.parametrize("codec", CODECS)
 def test_every_column_arrives(broker: Broker, topic: str, codec: str) -> None:
     bootstrap = broker.bootstrap_servers
-    create(bootstrap, topic)
+    create_topic(bootstrap, topic, PARTITIONS)
     given = pa.RecordBatch.from_pylist(
         [
             {"key": b"k1", "value": b"v1", "headers": [{"key": "h", "value": b"1"}]},
@@ -93,7 +92,7 @@ def test_every_column_arrives(broker: Broker, topic: str, codec: str) -> None:
 def test_each_row_may_name_its_topic(broker: Broker, topic: str) -> None:
     names = [f"{topic}-{letter}" for letter in "ab"]
     for name in names:
-        create(broker.bootstrap_servers, name, 2)
+        create_topic(broker.bootstrap_servers, name, 2)
     many = pa.record_batch({"value": pa.array(texts(100)), "topic": pa.array(names * 50)})
     options = replace(sink_options(broker.bootstrap_servers, topic), topic=None)
     write_job(options, many)
@@ -160,7 +159,7 @@ def test_tasks_without_rows_ask_no_broker() -> None:
 
 
 def test_at_least_once_needs_no_commit(broker: Broker, topic: str) -> None:
-    create(broker.bootstrap_servers, topic)
+    create_topic(broker.bootstrap_servers, topic, PARTITIONS)
     options = sink_options(
         broker.bootstrap_servers, topic, deliveryGuarantee="at-least-once", kafka_acks="1"
     )
@@ -176,7 +175,7 @@ def test_at_least_once_needs_no_commit(broker: Broker, topic: str) -> None:
 def test_batches_that_are_too_large_for_the_topic_are_split(
     broker: Broker, topic: str, codec: str
 ) -> None:
-    create(broker.bootstrap_servers, topic, 2, max_message_bytes="3000")
+    create_topic(broker.bootstrap_servers, topic, 2, max_message_bytes="3000")
     values = [f"{number:06d}" + random_text(300, number) for number in range(300)]
     options = sink_options(broker.bootstrap_servers, topic, kafka_compression_type=codec)
     write_job(options, rows(values))
@@ -188,7 +187,7 @@ def test_batches_that_are_too_large_for_the_topic_are_split(
 
 
 def test_a_record_that_is_too_large_is_named(broker: Broker, topic: str) -> None:
-    create(broker.bootstrap_servers, topic, max_message_bytes="3000")
+    create_topic(broker.bootstrap_servers, topic, PARTITIONS, max_message_bytes="3000")
     options = sink_options(broker.bootstrap_servers, topic)
     with pytest.raises(SparkError, match=rf"{topic}-\d: a record of .* max\.message\.bytes"):
         write_job(options, rows(["x" * 5000]))
@@ -212,7 +211,7 @@ def test_a_topic_that_is_not_there_is_named(tmp_path: Path) -> None:
         with pytest.raises(SparkError, match="INVALID_TOPIC"):
             write_job(wrong, rows(["v"]))
         # The topic of the markers is made on purpose, not by being asked for.
-        create(broker.bootstrap_servers, "there")
+        create_topic(broker.bootstrap_servers, "there", PARTITIONS)
         Query(sink_options(broker.bootstrap_servers, "there")).run(0, {0: ["v"]})
         assert_committed(broker.bootstrap_servers, "there", ["v"])
 
@@ -225,7 +224,7 @@ def test_no_broker_is_an_error_after_a_while() -> None:
 
 def test_a_broker_that_stays_away_is_an_error_after_a_while(tmp_path: Path) -> None:
     with Broker(mode="process", data=tmp_path) as broker:
-        create(broker.bootstrap_servers, "t")
+        create_topic(broker.bootstrap_servers, "t", PARTITIONS)
         options = sink_options(broker.bootstrap_servers, "t", kafka_delivery_timeout_ms="500")
         query = Query(options)
         query.run(0, {0: ["a"]})
@@ -248,7 +247,7 @@ def test_a_broker_that_stays_away_is_an_error_after_a_while(tmp_path: Path) -> N
 def test_a_broker_that_is_killed_while_rows_are_written(tmp_path: Path) -> None:
     """Connections break, the coordinator loads, producers are known again: nothing is lost."""
     with Broker(mode="process", data=tmp_path) as broker:
-        create(broker.bootstrap_servers, "t")
+        create_topic(broker.bootstrap_servers, "t", PARTITIONS)
         # A batch that is in flight when the broker dies may have been stored.
         options = sink_options(broker.bootstrap_servers, "t", kafka_batch_size="20000")
         query = Query(options)
@@ -269,7 +268,7 @@ def test_a_broker_that_is_killed_while_rows_are_written(tmp_path: Path) -> None:
 
 def test_a_broker_that_is_killed_between_the_two_phases(tmp_path: Path) -> None:
     with Broker(mode="process", data=tmp_path) as broker:
-        create(broker.bootstrap_servers, "t")
+        create_topic(broker.bootstrap_servers, "t", PARTITIONS)
         query = Query(sink_options(broker.bootstrap_servers, "t"))
         query.run(0, {0: ["a"], 1: ["b"]})
         messages = query.write(1, {0: ["c"], 1: ["d"]})
@@ -288,11 +287,10 @@ def test_a_broker_that_is_killed_between_the_two_phases(tmp_path: Path) -> None:
 def test_new_partitions_are_used_in_a_while(
     broker: Broker, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    create(broker.bootstrap_servers, topic, 1)
+    create_topic(broker.bootstrap_servers, topic, 1)
     query = Query(sink_options(broker.bootstrap_servers, topic))
     query.run(0, {0: texts(50)})
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-    admin.create_partitions([NewPartitions(topic, 4)])[topic].result(WAIT_S)
+    add_partitions(broker.bootstrap_servers, topic, 4)
     monkeypatch.setattr(brokers, "_TOPIC_AGE_S_MAX", 0.0)
     deadline_s = time.monotonic() + WAIT_S
     for number in range(1, 1000):

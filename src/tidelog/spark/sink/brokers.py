@@ -30,6 +30,12 @@ from tidelog.protocol.schema import Message
 from tidelog.protocol.topic_partition import TopicPartition
 from tidelog.spark.connections import PooledCluster, lent_cluster
 from tidelog.spark.errors import SparkError
+from tidelog.spark.passing_errors import (
+    BROKER_IN_TROUBLE,
+    COORDINATOR_MOVES,
+    REPLICAS_ARE_AWAY,
+    TOPIC_IS_NEW,
+)
 from tidelog.spark.sink.options import SinkOptions
 
 R = TypeVar("R", bound=Message)
@@ -51,22 +57,13 @@ _REQUESTS_IN_FLIGHT_MAX = 100
 _COORDINATORS_MAX = 10_000
 _CREATE_TIMEOUT_MS = 10_000
 
-_COORDINATOR_MOVES = frozenset(
-    {
-        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-        ErrorCode.COORDINATOR_NOT_AVAILABLE,
-        ErrorCode.NOT_COORDINATOR,
-    }
+_PASSING = (
+    COORDINATOR_MOVES
+    | BROKER_IN_TROUBLE
+    | REPLICAS_ARE_AWAY
+    # The transaction before this one is still being ended.
+    | {ErrorCode.CONCURRENT_TRANSACTIONS}
 )
-_PASSING = _COORDINATOR_MOVES | {
-    ErrorCode.CONCURRENT_TRANSACTIONS,
-    ErrorCode.REQUEST_TIMED_OUT,
-    ErrorCode.NETWORK_EXCEPTION,
-    ErrorCode.NOT_ENOUGH_REPLICAS,
-    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-    ErrorCode.KAFKA_STORAGE_ERROR,
-}
-_TOPIC_PASSING = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE})
 
 
 class Patience:
@@ -162,7 +159,7 @@ class Brokers:
         missing = set(topics)
         for topic in answer.topics:
             code = ErrorCode(topic.error_code)
-            if code and code not in _TOPIC_PASSING:
+            if code and code not in TOPIC_IS_NEW:
                 raise SparkError(f"the topic {topic.name!r} cannot be written to: {code.name}")
             if code or not topic.partitions:
                 continue
@@ -281,7 +278,7 @@ class Brokers:
                         code = ErrorCode(code_of(response))
                         if code in _PASSING:
                             reason = code.name
-                            if code in _COORDINATOR_MOVES:
+                            if code in COORDINATOR_MOVES:
                                 self._known.coordinators.pop((kind, key), None)
                             continue
                         answers[key] = response

@@ -39,47 +39,29 @@ from pyspark.sql.types import (
 )
 
 from tidelog.protocol.compression import Compression
-from tidelog.spark.client_settings import PREFIX, is_known_client_setting
+from tidelog.spark.client_settings import (
+    IGNORED_OF_ANY_CLIENT,
+    PREFIX,
+    is_known_client_setting,
+)
 from tidelog.spark.errors import OptionError
 
 T = TypeVar("T")
 
-IGNORED_SETTINGS = frozenset(
-    {
-        "auto.include.jmx.reporter",
-        "buffer.memory",
-        "client.dns.lookup",
-        "client.rack",
-        "compression.gzip.level",
-        "compression.lz4.level",
-        "compression.zstd.level",
-        "connections.max.idle.ms",
-        "enable.metrics.push",
-        "linger.ms",
-        "max.in.flight.requests.per.connection",
-        "max.request.size",
-        "metadata.max.age.ms",
-        "metadata.max.idle.ms",
-        "metadata.recovery.rebootstrap.trigger.ms",
-        "metadata.recovery.strategy",
-        "metric.reporters",
-        "metrics.num.samples",
-        "metrics.recording.level",
-        "metrics.sample.window.ms",
-        "partitioner.adaptive.partitioning.enable",
-        "partitioner.availability.timeout.ms",
-        "partitioner.ignore.keys",
-        "receive.buffer.bytes",
-        "reconnect.backoff.max.ms",
-        "reconnect.backoff.ms",
-        "retries",
-        "retry.backoff.max.ms",
-        "retry.backoff.ms",
-        "send.buffer.bytes",
-        "socket.connection.setup.timeout.max.ms",
-        "socket.connection.setup.timeout.ms",
-    }
-)
+IGNORED_SETTINGS = IGNORED_OF_ANY_CLIENT | {
+    "buffer.memory",
+    "compression.gzip.level",
+    "compression.lz4.level",
+    "compression.zstd.level",
+    "linger.ms",
+    "max.in.flight.requests.per.connection",
+    "max.request.size",
+    "metadata.max.idle.ms",
+    "partitioner.adaptive.partitioning.enable",
+    "partitioner.availability.timeout.ms",
+    "partitioner.ignore.keys",
+    "retries",
+}
 
 _REFUSED_SETTINGS = {
     "key.serializer": "keys are written as they are: make the column key binary or string",

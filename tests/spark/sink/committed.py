@@ -1,4 +1,4 @@
-"""Topics as a plain client sees them."""
+"""What a plain consumer of committed records sees of a topic."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import uuid
 from dataclasses import dataclass, field
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
 
 WAIT_S = 60
 
@@ -18,12 +17,6 @@ class Seen:
     key: bytes | None
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...] = field(default=())
-
-
-def create(bootstrap: str, topic: str, partitions: int = 3, **config: str) -> None:
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    named = {key.replace("_", "."): value for key, value in config.items()}
-    admin.create_topics([NewTopic(topic, partitions, 1, config=named)])[topic].result(WAIT_S)
 
 
 def committed_records(bootstrap: str, topic: str) -> list[Seen]:

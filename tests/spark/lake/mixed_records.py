@@ -1,4 +1,4 @@
-"""Topics with all kinds of records, and what a plain consumer reads from them."""
+"""Records of all kinds in a topic, and what a plain consumer reads from it."""
 
 from __future__ import annotations
 
@@ -8,17 +8,11 @@ import time
 from typing import Any
 
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
 
 _QUIET = {"log_level": 0}
 
 Record = dict[str, Any]
 _numbers = itertools.count()
-
-
-def create(bootstrap: str, topic: str, partitions: int) -> None:
-    admin = AdminClient({"bootstrap.servers": bootstrap, **_QUIET})
-    admin.create_topics([NewTopic(topic, partitions)])[topic].result(30)
 
 
 def produce(
