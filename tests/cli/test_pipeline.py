@@ -2,7 +2,7 @@
 
 import json
 import os
-import signal
+import re
 import subprocess
 import sys
 import time
@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Run, run_command
+from tests.cli.terminal import on_terminal
 from tidelog.spark.pipeline.state_dir import StateDir
 from tidelog.spark.pipeline.status import PipelineStatus
 from tidelog.testing import Broker
@@ -122,7 +123,7 @@ def test_a_run_that_ends_by_itself(run: Run, broker: Broker, topic: str, tmp_pat
 
 
 @pytest.mark.timeout(300)
-def test_a_run_is_seen_from_outside_and_drains_on_sigterm(
+def test_a_run_is_seen_from_outside_and_drains_when_told_to_stop(
     run: Run, broker: Broker, topic: str, tmp_path: Path
 ) -> None:
     run("topic", "create", topic, f"{topic}.out")
@@ -140,15 +141,58 @@ def test_a_run_is_seen_from_outside_and_drains_on_sigterm(
         assert json.loads(details.stdout)["is_running"] is True
         again = run_command("pipeline", *arguments, "--state-dir", str(tmp_path))
         assert again.returncode == 1
-        process.send_signal(signal.SIGTERM)
-        output, errors = process.communicate(timeout=_WAIT_S)
+        stopped = run_command("pipeline", "stop", "count", "--state-dir", str(tmp_path))
+        # Who asked is told when the process is gone, not before.
+        output, errors = process.communicate(timeout=1)
+    assert (stopped.returncode, stopped.stdout) == (0, "count has stopped\n"), stopped.stderr
     assert process.returncode == 0, errors
     assert "draining" in output
     assert "count: stopped" in output
     assert _values(run, f"{topic}.out") == ["A"]
+    shown = run_command("pipeline", "status", "count", "--state-dir", str(tmp_path))
+    assert shown.stdout.startswith("count: stopped")
+    details = run_command("pipeline", "status", "count", "--json", "--state-dir", str(tmp_path))
+    ended = json.loads(details.stdout)
+    assert (ended["phase"], ended["is_running"]) == ("stopped", False)
+    assert {each["state"] for each in ended["queries"]} == {"stopped"}
     done = run_command("pipeline", "stop", "count", "--state-dir", str(tmp_path))
     assert done.returncode == 3
     assert "count does not run (stopped)" in done.stderr
+
+
+@pytest.mark.timeout(300)
+def test_a_person_at_a_terminal_sees_a_table_until_ctrl_c(
+    run: Run, broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    run("topic", "create", topic, f"{topic}.out")
+    run("produce", topic, given="a\nb\n")
+    arguments = ("pipeline", "run", str(_file(tmp_path, topic, "100 ms")))
+    with on_terminal(broker, *arguments, "--state-dir", str(tmp_path)) as terminal:
+        terminal.read_until(lambda text: _shown_rows(text).get("out", [])[2:3] == ["2"])
+        state, batch, rows, rows_per_s, lag, batch_ms = _shown_rows(terminal.text)["out"]
+        run("produce", topic, given="c\n")
+        terminal.read_until(lambda text: _shown_rows(text)["out"][2] == "3")
+        assert terminal.ctrl_c() == 0
+    heads = re.findall(r"query +state +batch +rows +rows/s +lag +batch ms", terminal.text)
+    assert heads
+    assert (state, int(batch), rows, lag) == ("running", 0, "2", "0")
+    assert float(rows_per_s) > 0
+    assert int(batch_ms) > 0
+    # The console sink's rows are above the table, and the end is told below them.
+    assert "screen, batch 0" in terminal.text
+    assert "draining" in terminal.text
+    assert _shown_rows(terminal.text)["out"][0] == "stopped"
+    assert "count: stopped" in terminal.text
+    assert "Traceback" not in terminal.text
+    assert terminal.text.rindex("count: stopped") > terminal.text.rindex("draining")
+    assert terminal.shows_cursor
+
+
+def _shown_rows(text: str) -> dict[str, list[str]]:
+    """What each query's line in the newest table says."""
+    _, _, newest = text.rpartition("batch ms")
+    lines = [line.split() for line in newest.splitlines()]
+    return {line[0]: line[1:] for line in lines if len(line) == 7}
 
 
 def _values(run: Run, topic: str) -> list[str]:

@@ -27,6 +27,8 @@ from tidelog.spark.pipeline.status import PipelineStatus, QueryStatus
 _PLAIN_INTERVAL_S = 5.0
 _DETAIL_LENGTH = 90
 
+_COLUMNS = ("query", "state", "batch", "rows", "rows/s", "lag", "batch ms")
+
 
 def plan_tree(plan: Plan) -> Any:
     """A rich tree: each sink with what it reads below it."""
@@ -57,11 +59,19 @@ def plan_tree(plan: Plan) -> Any:
     return root
 
 
-def status_table(status: PipelineStatus) -> Any:
-    """A rich table with one row for each query."""
-    columns = ["query", "state", "batch", "rows", "rows/s", "lag", "batch ms", "state rows"]
-    columns += ["state size", "late", "restarts", "last error"]
-    return table([_query_row(query) for query in status.queries], columns)
+def status_table(status: PipelineStatus, *, title: str | None = None) -> Any:
+    """A rich table with one row for each query, and below it what only some have to tell.
+
+    So it fits a terminal of 80 characters, and no number is cut.
+    """
+    from rich.console import Group
+    from rich.text import Text
+
+    made = table([_query_row(query) for query in status.queries], _COLUMNS, title=title)
+    for column in made.columns[1:]:
+        column.no_wrap = True
+    notes = [f"{query.name}: {note}" for query in status.queries if (note := _query_note(query))]
+    return Group(made, *(Text(note, no_wrap=False, overflow="fold") for note in notes))
 
 
 def _query_row(query: QueryStatus) -> dict[str, Any]:
@@ -73,12 +83,21 @@ def _query_row(query: QueryStatus) -> dict[str, Any]:
         "rows/s": query.rows_per_s,
         "lag": query.lag_total,
         "batch ms": query.batch_ms,
-        "state rows": query.state_rows,
-        "state size": _size(query.state_bytes),
-        "late": query.late_rows,
-        "restarts": query.restarts,
-        "last error": query.last_error if query.restarts or query.state == "failed" else None,
     }
+
+
+def _query_note(query: QueryStatus) -> str:
+    """State, late rows and failures, of a query that has any."""
+    parts = []
+    if query.state_rows:
+        parts.append(f"state {query.state_rows} rows {_size(query.state_bytes)}")
+    if query.late_rows:
+        parts.append(f"{query.late_rows} late")
+    if query.restarts:
+        parts.append(f"{query.restarts} restart{'s' if query.restarts > 1 else ''}")
+    if query.last_error is not None and (query.restarts or query.state == "failed"):
+        parts.append(f"last error: {query.last_error}")
+    return ", ".join(parts)
 
 
 def _size(size_bytes: int) -> str:
@@ -227,6 +246,4 @@ class LiveTable:
             self._live.console.print(_rows_table(event))
 
     def status(self, status: PipelineStatus) -> None:
-        shown = status_table(status)
-        shown.title = f"{status.name}: {status.phase}"
-        self._live.update(shown)
+        self._live.update(status_table(status, title=f"{status.name}: {status.phase}"))

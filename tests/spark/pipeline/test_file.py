@@ -571,7 +571,10 @@ def test_a_missing_package_is_named(check: Check) -> None:
     try:
         import pyiceberg  # type: ignore[import-not-found]  # noqa: F401
     except ImportError:
-        assert "8: this sink needs the package pyiceberg" in _said(check(_HEAD + sink))[0]
+        assert _said(check(_HEAD + sink)) == [
+            "8: this sink needs the package pyiceberg, which is missing: "
+            'pip install "tidelog[iceberg]"'
+        ]
     else:
         assert not _said(check(_HEAD + sink))
 

@@ -33,6 +33,8 @@ def iceberg_batches(sink: IcebergSink) -> Callable[[DataFrame, int], None]:
         if last_batch((each.summary for each in table.snapshots()), query_id) >= batch_id:
             return
         folder = f"{sink.path.rstrip('/')}/data/{query_id}-{batch_id:09d}"
+        # Iceberg has no INT96, which Spark writes unless told. The session is the query's own.
+        frame.sparkSession.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
         # A batch that was written but not added is written again, to the same place.
         frame.write.mode("overwrite").option("compression", "zstd").parquet(folder)
         files = [str(each) for each in frame.sparkSession.read.parquet(folder).inputFiles()]
@@ -58,7 +60,7 @@ def _catalog(sink: IcebergSink) -> Any:
         load_catalog = import_module("pyiceberg.catalog").load_catalog
     except ImportError as error:
         raise SparkError(
-            'the iceberg sink needs pyiceberg: pip install "pyiceberg[pyarrow,sql-sqlite]"'
+            f'the iceberg sink needs pyiceberg: pip install "tidelog[iceberg]" ({error})'
         ) from error
     properties = {
         "type": "sql",
@@ -72,7 +74,12 @@ def _catalog(sink: IcebergSink) -> Any:
 
 
 def _table(catalog: Any, sink: IcebergSink, frame: DataFrame) -> Any:
-    """The table, made with the columns of the rows if it is not there."""
+    """The table, made with the columns of the rows if it is not there.
+
+    All of them may be null: a column that never is today may be after a change of the pipeline, and
+    Iceberg would then refuse its files.
+    """
+    import pyarrow as pa
     from pyspark.sql.pandas.types import to_arrow_schema
 
     namespace = sink.table.rpartition(".")[0]
@@ -80,4 +87,5 @@ def _table(catalog: Any, sink: IcebergSink, frame: DataFrame) -> Any:
     if catalog.table_exists(sink.table):
         return catalog.load_table(sink.table)
     schema = to_arrow_schema(frame.schema, timezone="UTC")
-    return catalog.create_table(sink.table, schema=schema)
+    nullable = pa.schema([each.with_nullable(True) for each in schema])
+    return catalog.create_table(sink.table, schema=nullable)

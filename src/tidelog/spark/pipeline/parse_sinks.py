@@ -114,7 +114,7 @@ def _delta(
 def _iceberg(
     section: Section, name: str, reads: str, trigger: Trigger, brokers: BrokerSettings
 ) -> IcebergSink:
-    _needs_package(section, "pyiceberg", 'pip install "pyiceberg[pyarrow,sql-sqlite]"')
+    _needs_package(section, "pyiceberg", 'pip install "tidelog[iceberg]"')
     _append_only(section, "iceberg")
     table = section.required_text("table", ": NAMESPACE.TABLE in the catalog")
     if table and "." not in table:
