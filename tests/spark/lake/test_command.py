@@ -32,21 +32,12 @@ def test_a_topic_goes_to_a_lake_and_back(
         assert done.exit_code == 0, (done.output, done.exception)
         return done.stdout
 
-    said = run("archive", topic, "--to", lake, "--format", "parquet", "--partition-by", "hour")
+    conf = ("--conf", "spark.tidelog.said=here")
+    folders = ("--format", "parquet", "--partition-by", "hour")
+    said = run("archive", topic, "--to", lake, *folders, *conf)
     assert "archived 50 records" in said
-    archived = json.loads(
-        run(
-            "archive",
-            topic,
-            "--to",
-            lake,
-            "--format",
-            "parquet",
-            "--partition-by",
-            "hour",
-            "--json",
-        )
-    )
+    assert spark.conf.get("spark.tidelog.said", None) == "here"
+    archived = json.loads(run("archive", topic, "--to", lake, *folders, "--json"))
     assert archived["records"] == 0
     assert [row["end_offset"] for row in archived["coverage"]] == [
         end for _, end in mixed_records.ends(bootstrap, topic, 2).values()

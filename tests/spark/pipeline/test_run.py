@@ -10,6 +10,7 @@ import pytest
 from confluent_kafka import Consumer
 from pyspark.sql import SparkSession
 
+from tests.spark.lake.test_archive import forget_last_commit
 from tests.spark.topics import committed, create_topic, eventually, publish
 from tidelog.spark.pipeline import Pipeline, PipelineError
 from tidelog.spark.pipeline.events import BatchDone, Event, QueryFailed, RowsShown
@@ -259,6 +260,54 @@ def test_a_failed_query_starts_again_and_a_running_one_drains(
 
 
 @pytest.mark.timeout(300)
+def test_complete_results_come_whole_with_every_batch_and_each_batch_once(
+    spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    for name in (topic, f"{topic}.counts"):
+        create_topic(broker.bootstrap_servers, name)
+    file = tmp_path / "counts.toml"
+    file.write_text(
+        dedent(
+            f"""
+            [pipeline]
+            name = "counts"
+            checkpoint = "checkpoints"
+            trigger = "available-now"
+            [brokers]
+            bootstrap = "{broker.bootstrap_servers}"
+            [spark]
+            conf."spark.sql.shuffle.partitions" = 2
+            [sources.words]
+            topic = "{topic}"
+            format = "string"
+            starting_offsets = "earliest"
+            [steps.count]
+            sql = "SELECT value AS word, count(*) AS n FROM words GROUP BY value"
+            [sinks.counts]
+            from = "count"
+            topic = "{topic}.counts"
+            key = "word"
+            format = "json"
+            mode = "complete"
+            """
+        )
+    )
+
+    def run(count: int) -> list[tuple[str, int]]:
+        Pipeline.load(file).run(spark, state_dir=tmp_path / "state")
+        found = _values(broker, f"{topic}.counts", count)
+        return [(each["word"], each["n"]) for each in found]
+
+    publish(broker.bootstrap_servers, topic, ["a", "b", "a"])
+    assert sorted(run(2)) == [("a", 2), ("b", 1)]
+    publish(broker.bootstrap_servers, topic, ["c"])
+    counts = run(5)
+    assert sorted(counts[2:]) == [("a", 2), ("b", 1), ("c", 1)]
+    forget_last_commit(tmp_path / "checkpoints" / "counts")
+    assert run(5) == counts
+
+
+@pytest.mark.timeout(300)
 def test_a_pipeline_that_cannot_work_fails_with_the_reason(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -300,6 +349,7 @@ def _records(broker: Broker, topic: str, count: int) -> list[tuple[str | None, s
             "bootstrap.servers": broker.bootstrap_servers,
             "group.id": f"{topic}-check",
             "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,  # each look begins at the start
             "enable.partition.eof": True,
             "isolation.level": "read_committed",
         }

@@ -159,7 +159,7 @@ def archive(
     made = ArchiveSettings(bootstrap, **settings)
     table = open_or_create(path, made.format, archive_layout(made.partition_by))
     before = _held(LakeTable(table.root), topics)
-    used = spark or session("tidelog lake archive")
+    used = spark or session("tidelog lake archive", master=master, conf=conf)
     query = start_archive(used, topics, table.root, made, interval_s=interval_s if follow else None)
     wait_for(query, is_stopping=is_stopping)
     lake = LakeTable(table.root)
