@@ -163,7 +163,10 @@ def test_a_client_above_its_quota_asks_again() -> None:
         ErrorCode.FENCED_LEADER_EPOCH,
         ErrorCode.UNKNOWN_LEADER_EPOCH,
         ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.BROKER_NOT_AVAILABLE,
         ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INCONSISTENT_TOPIC_ID,
+        ErrorCode.UNKNOWN_SERVER_ERROR,
     ],
 )
 def test_the_new_leader_is_found(code: ErrorCode) -> None:

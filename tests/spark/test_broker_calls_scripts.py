@@ -1,0 +1,90 @@
+"""BrokerCalls against a peer that refuses as Kafka may, but no broker does on demand."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from tests.spark.scripted_broker import Answer, ScriptedBroker
+from tidelog.protocol.api_keys import ApiKey
+from tidelog.protocol.apis.list_offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from tidelog.protocol.apis.metadata import (
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from tidelog.protocol.errors import ErrorCode
+from tidelog.protocol.topic_partition import TopicPartition
+from tidelog.spark.broker_calls import BrokerCalls
+from tidelog.spark.errors import SparkError
+from tidelog.spark.options import parse_source_options
+
+END = 42
+
+
+@dataclass
+class Script:
+    """The leader of orders-0, which refuses with each of some codes before it answers."""
+
+    refusals: list[ErrorCode]
+    port: int = 0
+    asked: list[ListOffsetsRequest] = field(default_factory=list)
+
+    def metadata(self, _: MetadataRequest) -> MetadataResponse:
+        partition = MetadataResponsePartition(partition_index=0, leader_id=0)
+        return MetadataResponse(
+            brokers=[MetadataResponseBroker(node_id=0, host="127.0.0.1", port=self.port)],
+            topics=[MetadataResponseTopic(name="orders", partitions=[partition])],
+        )
+
+    def list_offsets(self, request: ListOffsetsRequest) -> ListOffsetsResponse:
+        self.asked.append(request)
+        code = self.refusals.pop(0) if self.refusals else ErrorCode.NONE
+        row = ListOffsetsPartitionResponse(partition_index=0, offset=END, error_code=code)
+        return ListOffsetsResponse(
+            topics=[ListOffsetsTopicResponse(name="orders", partitions=[row])]
+        )
+
+    def latest(self) -> dict[TopicPartition, int]:
+        answers: dict[ApiKey, Answer] = {
+            ApiKey.METADATA: self.metadata,
+            ApiKey.LIST_OFFSETS: self.list_offsets,
+        }
+        versions = {ApiKey.METADATA: (0, 13), ApiKey.LIST_OFFSETS: (1, 11)}
+        with ScriptedBroker(answers, versions) as peer:
+            self.port = peer.port
+            options = {"kafka.bootstrap.servers": peer.bootstrap, "subscribe": "orders"}
+            return BrokerCalls(parse_source_options(options)).latest()
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.BROKER_NOT_AVAILABLE,
+    ],
+)
+def test_what_passes_is_waited_for(code: ErrorCode) -> None:
+    script = Script([code, code])
+    assert script.latest() == {TopicPartition("orders", 0): END}
+    assert len(script.asked) == 3
+
+
+@pytest.mark.parametrize(
+    "code", [ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.UNKNOWN_SERVER_ERROR]
+)
+def test_what_does_not_pass_fails_at_once(code: ErrorCode) -> None:
+    script = Script([code])
+    with pytest.raises(SparkError, match=f"orders-0: {code.name}"):
+        script.latest()
+    assert len(script.asked) == 1
