@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.spark.lake import topics
+from tests.spark.lake import mixed_records
+from tests.spark.topics import create_topic
 from tidelog.testing import Broker
 
 _PARTITIONS = 2
@@ -51,8 +52,8 @@ def test_a_topic_is_archived_replayed_and_audited(
 ) -> None:
     bootstrap = broker.bootstrap_servers
     for name in (topic, f"{topic}-copy"):
-        topics.create(bootstrap, name, _PARTITIONS)
-    topics.produce(bootstrap, topic, _PARTITIONS, 200, seed=41)
+        create_topic(bootstrap, name, _PARTITIONS)
+    mixed_records.produce(bootstrap, topic, _PARTITIONS, 200, seed=41)
     done = subprocess.run(
         [sys.executable, "-c", _SCRIPT, bootstrap, topic, str(tmp_path / "lake")],
         # The server takes any free port when Spark is under test.
@@ -67,8 +68,8 @@ def test_a_topic_is_archived_replayed_and_audited(
     assert said["session"] == "pyspark.sql.connect.session"
     assert (said["archived"], said["archived_again"], said["read"]) == (200, 0, 200)
     assert (said["replayed"], said["replayed_again"]) == (200, 0)
-    there = topics.consume(bootstrap, f"{topic}-copy", _PARTITIONS)
-    for partition, records in topics.consume(bootstrap, topic, _PARTITIONS).items():
+    there = mixed_records.consume(bootstrap, f"{topic}-copy", _PARTITIONS)
+    for partition, records in mixed_records.consume(bootstrap, topic, _PARTITIONS).items():
         assert [each["value"] for each in there[partition]] == [each["value"] for each in records]
     assert said["audit"]["passed"] is True
     assert said["audit"]["comparison"]["equal"] is True
