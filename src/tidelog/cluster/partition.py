@@ -174,6 +174,13 @@ class Partition:
         self.log.on_durable = None
         self._fire()
 
+    def replace_log(self, log: Log) -> None:
+        """Goes on with a log in another directory that holds the same, all of it durable."""
+        self.log.on_durable = None
+        self.log = log
+        log.on_durable = self._on_durable
+        self._advance_high_watermark()
+
     def _accept(self, image: PartitionImage) -> bool:
         return (
             image.leader_epoch >= self.leader_epoch

@@ -153,6 +153,7 @@ class Node:
             progress=RecoveryLines(self.log).tell,
         )
         self.store.high_watermark_of = self._high_watermark_of
+        self.store.on_moved = self._log_moved
         self.cluster_id = self.store.cluster_id
         first_directory = self.store.directories[0]
         if not first_directory.online:
@@ -266,6 +267,12 @@ class Node:
     def _high_watermark_of(self, log: Log) -> int:
         partition = self.partitions.get(*log.topic_partition)
         return log.durable_offset if partition is None else partition.high_watermark
+
+    def _log_moved(self, log: Log) -> None:
+        self.log.info("log_moved", partition=f"{log.topic_partition}", directory=log.directory)
+        partition = self.partitions.get(*log.topic_partition)
+        if partition is not None:
+            partition.replace_log(log)
 
     def _broker_config(self, image: MetadataImage) -> dict[str, str]:
         """The broker's settings that hold now, as far as they were set."""

@@ -631,6 +631,17 @@ class Log:
             # Whatever the reason, this does not pass: the files are forgotten here.
             raise OSError(errno.EIO, f"an emptied log keeps old files ({error})") from error
 
+    def take_over_producers(self, other: Log) -> None:
+        """Knows the producers of a log of which this one is a copy, from the next flush on.
+
+        Retention may have removed the batches that some of them are known from.
+        """
+        assert other.log_end_offset == self.log_end_offset, f"{self} is no copy of {other}"
+        self.producers = other.producers
+        self._snapshots.remove(o for o in self._snapshots.offsets if o >= self.log_end_offset)
+        # The snapshot is a part of a flush, which has to have something to do.
+        self.recovery_point = max(0, min(self.recovery_point, self.log_end_offset - 1))
+
     def advance_log_start(self, offset: int) -> None:
         """Hides the records below `offset`; retention removes their segments later.
 

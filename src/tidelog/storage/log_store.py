@@ -12,6 +12,7 @@ from pathlib import Path
 
 from tidelog.protocol.errors import ApiError, ErrorCode
 from tidelog.protocol.topic_partition import TopicPartition
+from tidelog.protocol.uuids import format_uuid
 from tidelog.storage.files import CorruptFileError, Files, OsFiles
 from tidelog.storage.journal import Post
 from tidelog.storage.log import Log
@@ -23,8 +24,9 @@ from tidelog.storage.log_directory import (
     claim_directories,
 )
 from tidelog.storage.log_loading import open_log
+from tidelog.storage.log_move import LogMove
 from tidelog.storage.offset_checkpoint import HIGH_WATERMARKS, read_offsets
-from tidelog.storage.partition_directory import partition_directory_name
+from tidelog.storage.partition_directory import moved_mark_name, partition_directory_name
 from tidelog.storage.partition_metadata import write_topic_id
 from tidelog.storage.recovery import ConfigFor, RecoveryProgress, recover_directory
 from tidelog.storage.serving_directory import ServingDirectory
@@ -55,8 +57,14 @@ class LogStore:
         self.on_directory_failure: Callable[[DirectoryState, list[TopicPartition]], None] | None = (
             None
         )
+        self.on_moved: Callable[[Log], None] = lambda log: None
+        """Called with the log that takes the place of one in another directory."""
+        self.moves: dict[TopicPartition, LogMove] = {}
+        self._moved: dict[Path, dict[TopicPartition, str]] = {}  # found at start, by directory
+        self._replaced: list[Log] = []  # found at start beside the logs that replace them
         self._directories: list[LogDirectory] = []
         self._serving: list[ServingDirectory] = []
+        self._post: Post = lambda call: call()
 
     @classmethod
     def open(
@@ -81,6 +89,7 @@ class LogStore:
         claimed, cluster_id = claim_directories(files, paths, options.node_id, options.cluster_id)
         store = cls(files, options, cluster_id, now_ms)
         store._directories = claimed
+        store._post = post
         try:
             for directory in claimed:
                 if directory.online:
@@ -88,6 +97,7 @@ class LogStore:
             if not store._serving:
                 problems = "; ".join(f"{d.path}: {d.error}" for d in claimed)
                 raise LogDirectoryError(f"no log directory can be used: {problems}")
+            store._settle_moves()
         except BaseException:
             store._abandon()
             raise
@@ -143,7 +153,101 @@ class LogStore:
         """Takes a log out of service at once; its files are removed in the background."""
         log = self.logs.pop(topic_partition, None)
         if log is not None:
+            self.cancel_move(topic_partition, "it is deleted")
             self._serving_of(log).delete(log)
+
+    # Moving
+
+    def move(self, topic_partition: TopicPartition, directory: Path) -> None:
+        """Begins to move a log into another directory; `on_moved` tells when it is there.
+
+        One for the directory it is in ends a move that is under way. Raises ApiError:
+        LOG_DIR_NOT_FOUND, KAFKA_STORAGE_ERROR. Moves go on one after the other.
+        """
+        log = self.logs[topic_partition]
+        state = next((each for each in self._directories if each.path == directory), None)
+        if state is None:
+            raise ApiError(ErrorCode.LOG_DIR_NOT_FOUND, f"{directory} is no log directory")
+        under_way = self.moves.get(topic_partition)
+        if under_way is not None:
+            if under_way.destination.directory is state:
+                return
+            under_way.cancel(f"{directory} is asked for")
+        if log.directory.parent == directory:
+            return
+        origin = self._serving_of(log)
+        if not (state.online and origin.directory.online):
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{directory} or its own is offline")
+        destination = next(s for s in self._serving if s.directory is state)
+        try:
+            move = LogMove(
+                self._files,
+                log,
+                origin,
+                destination,
+                post=self._post,
+                now_ms=self._now_ms,
+                ended=self._move_ended,
+            )
+        except OSError as error:
+            destination.storage_error(error)
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{directory}: {error}") from error
+        if not move.is_over:
+            self.moves[topic_partition] = move
+            self._advance_moves()
+
+    def cancel_move(self, topic_partition: TopicPartition, reason: str) -> None:
+        move = self.moves.get(topic_partition)
+        if move is not None:
+            move.cancel(reason)
+
+    def _advance_moves(self) -> None:
+        """The oldest goes on: several at once would only take the disk from each other."""
+        if self.moves:
+            next(iter(self.moves.values())).advance()
+
+    def _move_ended(self, move: LogMove, moved: Log | None) -> None:
+        topic_partition = move.log.topic_partition
+        self.moves.pop(topic_partition, None)
+        if moved is not None:
+            destination = move.destination
+            self.logs[topic_partition] = moved
+            destination.add(moved)
+            self.on_moved(moved)
+            self._drop(move.log, destination)
+        self._post(self._advance_moves)
+
+    def _drop(self, replaced: Log, destination: ServingDirectory) -> None:
+        """Deletes a log that was moved, and then the mark that says so."""
+        mark = destination.directory.path / moved_mark_name(replaced.topic_partition)
+        self._serving_of(replaced).delete(replaced, lambda: destination.remove_file_later(mark))
+
+    def _choose(self, other: Log, log: Log) -> Log:
+        """Of two logs of a partition, the one that was moved from where the other is."""
+        for winner, loser in ((log, other), (other, log)):
+            origin_id = self._moved[winner.directory.parent].get(winner.topic_partition)
+            origin = next(d for d in self._directories if d.path == loser.directory.parent)
+            if origin_id == format_uuid(origin.directory_id):
+                self._replaced.append(loser)
+                return winner
+        raise LogDirectoryError(
+            f"{log.topic_partition} is in two log directories: {other.directory} and "
+            f"{log.directory}. Move one of them away"
+        )
+
+    def _settle_moves(self) -> None:
+        """At start: deletes logs that were moved, and marks that are needed no more."""
+        for replaced in self._replaced:
+            winner = self.logs[replaced.topic_partition]
+            self._drop(replaced, self._serving_of(winner))
+        online = {format_uuid(s.directory.directory_id) for s in self._serving}
+        kept = {replaced.topic_partition for replaced in self._replaced}
+        for serving in self._serving:
+            path = serving.directory.path
+            for topic_partition, origin_id in self._moved[path].items():
+                # A directory that is offline may still hold the old log.
+                if origin_id in online and topic_partition not in kept:
+                    serving.remove_file_later(path / moved_mark_name(topic_partition))
 
     def set_config(self, topic_partition: TopicPartition, config: LogConfig) -> None:
         """Changes a log's settings. Durability `fsync` takes hold with a sync of what is there."""
@@ -178,12 +282,15 @@ class LogStore:
         self._now_ms = now_ms
         for serving in self._serving:
             serving.maintain(now_ms)
+        self._advance_moves()
 
     def close(self, *, clean: bool = True) -> None:
         """Makes everything durable and checkpoints it, so that the next open needs no recovery.
 
         With `clean` False only the threads end and the locks are released, as in a crash.
         """
+        for move in list(self.moves.values()):
+            move.cancel("the node stops")
         for serving in self._serving:
             serving.close(clean=clean)
         for directory in self._directories:
@@ -205,13 +312,11 @@ class LogStore:
                 threads=self._options.sync_threads if self._options.threaded else 1,
                 progress=progress,
             )
+            self._moved[directory.path] = recovered.moved
             for topic_partition, log in recovered.logs.items():
                 other = self.logs.setdefault(topic_partition, log)
                 if other is not log:
-                    raise LogDirectoryError(
-                        f"{topic_partition} is in two log directories: {other.directory} and "
-                        f"{log.directory}. Move one of them away"
-                    )
+                    self.logs[topic_partition] = self._choose(other, log)
             directory.logs = recovered.logs
             serving = ServingDirectory(
                 self._files,

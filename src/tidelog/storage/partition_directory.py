@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import re
+
 from tidelog.protocol.topic_partition import TopicPartition
 from tidelog.protocol.uuids import random_uuid
 
 DELETE_SUFFIX = "-delete"
 METADATA_LOG = "__cluster_metadata-0"  # the controller quorum's log, which is not the store's
 _NAME_BYTES_MAX = 255
-_OTHER_SUFFIXES = ("-future", "-stray")
+FUTURE_SUFFIX = "-future"  # a copy that is being made of a log in another directory
+MOVED_SUFFIX = "-moved"  # a file: where the log of this name was moved from
+_FUTURE_NAME = re.compile(rf".+\.[0-9a-f]{{32}}{FUTURE_SUFFIX}")
+_OTHER_SUFFIXES = (FUTURE_SUFFIX, "-stray")
 
 
 def partition_directory_name(topic_partition: TopicPartition) -> str:
@@ -17,8 +22,31 @@ def partition_directory_name(topic_partition: TopicPartition) -> str:
 
 def deleted_directory_name(topic_partition: TopicPartition) -> str:
     """A name for a partition that waits to be removed; a long topic name is cut to make it fit."""
-    suffix = f".{random_uuid().hex()}{DELETE_SUFFIX}"
+    return _unique_name(topic_partition, DELETE_SUFFIX)
+
+
+def future_directory_name(topic_partition: TopicPartition) -> str:
+    return _unique_name(topic_partition, FUTURE_SUFFIX)
+
+
+def _unique_name(topic_partition: TopicPartition, kind: str) -> str:
+    suffix = f".{random_uuid().hex()}{kind}"
     return partition_directory_name(topic_partition)[: _NAME_BYTES_MAX - len(suffix)] + suffix
+
+
+def moved_mark_name(topic_partition: TopicPartition) -> str:
+    return partition_directory_name(topic_partition) + MOVED_SUFFIX
+
+
+def parse_moved_mark(name: str) -> TopicPartition | None:
+    """Which partition a mark is about; None when the name is not that of a mark."""
+    if not name.endswith(MOVED_SUFFIX):
+        return None
+    return parse_partition_directory(name.removesuffix(MOVED_SUFFIX))
+
+
+def is_future_directory(name: str) -> bool:
+    return _FUTURE_NAME.fullmatch(name) is not None
 
 
 def is_deleted_directory(name: str) -> bool:

@@ -42,6 +42,8 @@ from tidelog.storage.partition_directory import (
     METADATA_LOG,
     deleted_directory_name,
     is_deleted_directory,
+    is_future_directory,
+    parse_moved_mark,
     parse_partition_directory,
     partition_directory_name,
     was_directory_of,
@@ -92,6 +94,7 @@ class RecoveredDirectory:
     logs: dict[TopicPartition, Log]
     strays: list[Path]
     deleted: list[Path]  # directories that wait to be removed
+    moved: dict[TopicPartition, str]  # logs that came from another directory, which is named by id
     clean: bool
     next_sequence: int
     next_lsn: int
@@ -164,7 +167,8 @@ def recover_directory(
     return RecoveredDirectory(
         logs,
         recovery.strays,
-        recovery.deleted,
+        recovery.deleted + recovery.copies,
+        recovery.moved,
         clean,
         journal.next_sequence,
         journal.next_lsn,
@@ -188,6 +192,8 @@ class _DirectoryRecovery:
         self._clean = clean
         self.strays: list[Path] = []
         self.deleted: list[Path] = []
+        self.copies: list[Path] = []  # that a move was making when the node ended
+        self.moved: dict[TopicPartition, str] = {}
         recovery_points = self._read_offsets(RECOVERY_POINTS)
         self._has_recovery_points = recovery_points is not None
         self._recovery_points = recovery_points or {}
@@ -238,6 +244,10 @@ class _DirectoryRecovery:
             topic_partition = parse_partition_directory(name)
             if is_deleted_directory(name):
                 self._note_deleted(path)
+            elif is_future_directory(name) and self._is_directory(path):
+                self.copies.append(path)
+            elif (moved := parse_moved_mark(name)) is not None:
+                self.moved[moved] = read_file(self._files, path).decode("ascii", "replace")
             elif topic_partition is not None and self._is_directory(path):
                 if self._finish_deletion(topic_partition, path):
                     continue

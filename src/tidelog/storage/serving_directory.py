@@ -96,14 +96,17 @@ class ServingDirectory:
         if is_new:
             self._maintenance.submit(partial(self._sync_identity, log))
 
-    def delete(self, log: Log) -> None:
-        """Renames the log's directory, so that the partition is gone, and removes it later."""
+    def delete(self, log: Log, noted: Callable[[], None] | None = None) -> None:
+        """Renames the log's directory, so that the partition is gone, and removes it later.
+
+        `noted` is called, on the maintenance thread, when no crash can bring the log back.
+        """
         topic_partition = log.topic_partition
         target = self.directory.path / deleted_directory_name(topic_partition)
 
         def remove_when_noted(error: OSError | None) -> None:
             if error is None:
-                self._maintenance.submit(partial(self._remove_directory, target))
+                self._maintenance.submit(partial(self._remove_deleted, target, noted))
 
         del self.directory.logs[topic_partition]
         log.release()
@@ -121,6 +124,17 @@ class ServingDirectory:
         except OSError as error:
             logger.warning("%s cannot be removed: %s", path, error)
 
+    def remove_later(self, path: Path) -> None:
+        """Removes a folder that no log uses, in the background."""
+        self._maintenance.submit(partial(self._remove_directory, path))
+
+    def remove_file_later(self, path: Path) -> None:
+        self._maintenance.submit(partial(self._remove_files, [path]))
+
+    def work(self, job: Callable[[], None]) -> None:
+        """Runs a job on the maintenance thread; it must not raise."""
+        self._maintenance.submit(job)
+
     def sync(self, log: Log) -> None:
         """Makes durable what a page-cache log has written, before anything that comes on top."""
         unsynced = segments_from(log, log.recovery_point)
@@ -131,6 +145,18 @@ class ServingDirectory:
     def checkpoint(self) -> None:
         if self.directory.online:
             self._checkpointer.begin()
+
+    def write_offsets(self, arriving: Log) -> None:
+        """Writes the offset checkpoints at once, with those of a log that is about to come here.
+
+        Only while no checkpoint is under way, which would write them without it. Raises OSError.
+        """
+        logs = {**self.directory.logs, arriving.topic_partition: arriving}
+        OffsetCheckpoints(logs, self._high_watermark_of).write(self._files, self.directory)
+
+    @property
+    def is_checkpointing(self) -> bool:
+        return self._checkpointer.running
 
     def maintain(self, now_ms: int) -> None:
         """Timed work: a checkpoint, and the removal of files that retention has renamed."""
@@ -157,6 +183,10 @@ class ServingDirectory:
             logger.warning(
                 "%s: writes are refused until this ends: %s", self.directory.path, str(error)
             )
+
+    def fail(self, error: OSError) -> None:
+        """Takes the directory offline, whatever the error."""
+        self._fail(error)
 
     def _fail(self, error: OSError) -> None:
         if not self.directory.online:
@@ -228,6 +258,17 @@ class ServingDirectory:
 
     def _remove_directory(self, path: Path) -> None:
         self._attempt(partial(self._remove_tree, path))
+
+    def _remove_deleted(self, path: Path, noted: Callable[[], None] | None) -> None:
+        def remove() -> None:
+            if noted is not None:
+                # The journal knows a deleted log by its topic id, which is in a file that goes now:
+                # the folder must not get its old name back after that.
+                self._files.sync_directory(self.directory.path)
+                noted()
+            self._remove_tree(path)
+
+        self._attempt(remove)
 
     def _remove_tree(self, path: Path) -> None:
         for name in self._files.listdir(path):

@@ -92,7 +92,7 @@ def test_log_directories_tell_their_space_and_logs(
     assert topic in [each.name for each in everything.topics]
 
 
-def test_replicas_stay_in_their_directory(
+def test_replicas_move_to_directories_of_the_node_only(
     wire: WireClient, handlers_broker: Broker, new_name: NewName, tmp_path: Path
 ) -> None:
     topic = new_name("topic")

@@ -1,7 +1,7 @@
-"""AlterReplicaLogDirs: replicas stay in the directory they were made in.
+"""AlterReplicaLogDirs: move replicas between the log directories of this node.
 
-A request for the directory that a replica is in already succeeds; a move to another one is
-refused.
+The answer tells that the moves have begun; DescribeLogDirs shows how far they are. A request for
+the directory that a replica is in already ends a move of it that is under way.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from tidelog.protocol.apis.alter_replica_log_dirs import (
     AlterReplicaLogDirTopicResult,
 )
 from tidelog.protocol.errors import ApiError, ErrorCode
+from tidelog.protocol.topic_partition import TopicPartition
 from tidelog.server.partition_lookup import hosted_partition
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def handle(
     for directory in body.dirs:
         for topic in directory.topics:
             for partition in topic.partitions:
-                errors.setdefault(topic.name, {})[partition] = _check(
+                errors.setdefault(topic.name, {})[partition] = _move(
                     node, directory.path, topic.name, partition
                 )
     return _response(errors)
@@ -51,21 +52,14 @@ def error_response(
     return _response(errors)
 
 
-def _check(node: Node, path: str, topic: str, partition: int) -> ErrorCode:
-    destination = Path(path)
-    for directory in node.store.directories:
-        if directory.path.absolute() == destination:
-            if not directory.online:
-                return ErrorCode.KAFKA_STORAGE_ERROR
-            break
-    else:
-        return ErrorCode.LOG_DIR_NOT_FOUND
+def _move(node: Node, path: str, topic: str, partition: int) -> ErrorCode:
     try:
-        log = hosted_partition(node, topic, partition).log
+        if not any(directory.path == Path(path) for directory in node.store.directories):
+            return ErrorCode.LOG_DIR_NOT_FOUND
+        hosted_partition(node, topic, partition)
+        node.store.move(TopicPartition(topic, partition), Path(path))
     except ApiError as error:
         return error.code
-    if log.directory.absolute().parent != destination:
-        return ErrorCode.INVALID_REQUEST
     return ErrorCode.NONE
 
 

@@ -45,6 +45,17 @@ def handle(node: Node, request: Request, body: DescribeLogDirsRequest) -> Descri
                     partition_index=topic_partition.partition, partition_size=log.size_bytes
                 )
             )
+    for topic_partition, move in node.store.moves.items():
+        if asked is None or topic_partition in asked:
+            rows = rows_by_directory.setdefault(move.destination.directory.path, {})
+            rows.setdefault(topic_partition.topic, []).append(
+                DescribeLogDirsPartition(
+                    partition_index=topic_partition.partition,
+                    partition_size=move.future.size_bytes,
+                    offset_lag=move.offset_lag,
+                    is_future_key=True,
+                )
+            )
     response = DescribeLogDirsResponse()
     for directory in node.store.directories:
         result = DescribeLogDirsResult(log_dir=str(directory.path.absolute()))
