@@ -148,6 +148,7 @@ def test_a_run_is_seen_from_outside_and_drains_when_told_to_stop(
     assert process.returncode == 0, errors
     assert "draining" in output
     assert "count: stopped" in output
+    assert "Traceback" not in errors
     assert _values(run, f"{topic}.out") == ["A"]
     shown = run_command("pipeline", "status", "count", "--state-dir", str(tmp_path))
     assert shown.stdout.startswith("count: stopped")
