@@ -19,6 +19,7 @@ from tidelog.spark.options import (
     parse_source_options,
     parse_stream_options,
 )
+from tidelog.spark.python_daemon import quiet_this_worker
 from tidelog.spark.schema import spark_schema
 from tidelog.spark.worker_memory import freeze_imports
 
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
 # if `spark.sql.python.filterPushdown.enabled` is on; where it is off, Spark refuses readers that
 # could.
 _PUSHING_MODULE = "pyspark.sql.worker.data_source_pushdown_filters"
+
+# Here, as an import is all that each kind of planning process is sure to do with a source.
+quiet_this_worker()
 
 
 class TidelogDataSource(DataSource):
