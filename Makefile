@@ -24,7 +24,7 @@ $(CORE): pyproject.toml
 
 $(READY): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev,spark,connect]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev,spark,connect,iceberg]'
 	touch $(READY)
 
 lint: $(READY)
