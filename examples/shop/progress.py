@@ -55,6 +55,10 @@ class Recorder:
     def batches(self) -> Sequence[Batch]:
         return self._batches
 
+    def rows(self, query: str) -> int:
+        """How many rows a query has taken in."""
+        return sum(each.rows for each in self._batches if each.query == query)
+
     @property
     def failures(self) -> Sequence[str]:
         return self._failures

@@ -14,7 +14,7 @@ from examples.shop.checking import Check, check_dead_letters, check_paid, check_
 from examples.shop.deadline import OutOfTime
 from examples.shop.deliveries import Deliveries
 from examples.shop.demo import Demo
-from examples.shop.events import Event, Truth
+from examples.shop.events import Event
 from examples.shop.latency import by_second, percentile
 from examples.shop.picture import draw
 from examples.shop.produce import Sent, send_all, send_day
@@ -75,7 +75,7 @@ def stream(demo: Demo, spark: SparkSession, bootstrap: str, picture: Path) -> No
             _tolerate(
                 demo,
                 lambda: wait(
-                    lambda: _has_all(demo.truth, deliveries), "all results", patience_s, tick
+                    lambda: _has_all(demo, deliveries, recorder), "all results", patience_s, tick
                 ),
             )
             running.drain(demo.deadline.left_s)
@@ -113,12 +113,16 @@ def sending(
         thread.join(10)
 
 
-def _has_all(expected: Truth, deliveries: Deliveries) -> bool:
+def _has_all(demo: Demo, deliveries: Deliveries, recorder: Recorder) -> bool:
     """Whether as much has arrived as must; what it is, the checks tell."""
+    expected = demo.truth
+    orders = sum(each.topic == topics.ORDERS for each in demo.day.events)
     return (
         len(deliveries.of(topics.PAID)) >= len(expected.paid)
         and len(deliveries.of(topics.REVENUE)) >= len(expected.revenue)
         and len({each.key for each in deliveries.of(topics.DEAD)}) >= expected.broken
+        # The table of sales is written every few seconds only.
+        and recorder.rows("sales") >= orders
     )
 
 
