@@ -14,7 +14,7 @@ from examples.shop.checking import Check, check_dead_letters, check_paid, check_
 from examples.shop.deadline import OutOfTime
 from examples.shop.deliveries import Deliveries
 from examples.shop.demo import Demo
-from examples.shop.events import Event
+from examples.shop.events import ORDERS, Event
 from examples.shop.latency import by_second, percentile
 from examples.shop.picture import draw
 from examples.shop.produce import Sent, send_all, send_day
@@ -116,7 +116,7 @@ def sending(
 def _has_all(demo: Demo, deliveries: Deliveries, recorder: Recorder) -> bool:
     """Whether as much has arrived as must; what it is, the checks tell."""
     expected = demo.truth
-    orders = sum(each.topic == topics.ORDERS for each in demo.day.events)
+    orders = sum(each.topic == ORDERS for each in demo.day.events)
     return (
         len(deliveries.of(topics.PAID)) >= len(expected.paid)
         and len(deliveries.of(topics.REVENUE)) >= len(expected.revenue)
