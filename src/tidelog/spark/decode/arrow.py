@@ -9,7 +9,6 @@ import pyarrow as pa
 from tidelog.spark.schema import ARROW_HEADER, ARROW_HEADERS
 
 Int64Array = npt.NDArray[np.int64]
-ByteArray = npt.NDArray[np.uint8]
 
 _TIMESTAMP = pa.timestamp("us", tz="UTC")
 _MICROSECONDS_PER_MS = 1000
