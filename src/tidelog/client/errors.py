@@ -1,6 +1,7 @@
 """What can go wrong between an application and its broker."""
 
 from tidelog.errors import TidelogError
+from tidelog.protocol.errors import ErrorCode
 
 
 class ClientError(TidelogError):
@@ -9,6 +10,14 @@ class ClientError(TidelogError):
 
 class ConnectError(ClientError):
     """No broker answered at the given addresses."""
+
+
+class CoordinatorError(ClientError):
+    """No broker coordinates a group or a transactional id, or none does for this client."""
+
+    def __init__(self, key: str, code: ErrorCode) -> None:
+        super().__init__(f"no coordinator for {key}: {code.name}")
+        self.code = code
 
 
 class PublishError(ClientError):

@@ -6,7 +6,10 @@ from tidelog.errors import TidelogError
 
 
 class ErrorCode(IntEnum):
-    """Every error code of the Kafka protocol, under Kafka's name for it."""
+    """Every error code of the Kafka protocol, under Kafka's name for it.
+
+    A code that a newer broker has is one too, by the name ERROR_ and its number.
+    """
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0
@@ -143,6 +146,15 @@ class ErrorCode(IntEnum):
     STREAMS_INVALID_TOPOLOGY_EPOCH = 131
     STREAMS_TOPOLOGY_FENCED = 132
     SHARE_SESSION_LIMIT_REACHED = 133
+
+    @classmethod
+    def _missing_(cls, value: object) -> "ErrorCode | None":
+        if not isinstance(value, int):
+            return None
+        unknown = int.__new__(cls, value)
+        unknown._name_ = f"ERROR_{value}"
+        unknown._value_ = value
+        return unknown
 
 
 class ApiError(TidelogError):
