@@ -109,7 +109,7 @@ def test_large_answers_come_whole_however_slowly(tidelog_broker: Broker) -> None
         relay = threading.Thread(target=relay_slowly, args=(listener, (host, int(port))))
         relay.start()
         here, there = listener.getsockname()
-        with WireConnection(here, there, client_id="slow", timeout_s=0.3) as connection:
+        with WireConnection.open(here, there, client_id="slow", timeout_s=0.3) as connection:
             answer = connection.call(MetadataRequest(topics=None), MetadataResponse)
             assert sum(len(topic.partitions) for topic in answer.topics) >= partitions
             # The connection is as good as before.
@@ -142,7 +142,7 @@ def test_large_requests_are_sent_whole_to_a_broker_that_reads_slowly() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor() as pool:
         received = pool.submit(receive_slowly, listener)
         host, port = listener.getsockname()
-        with WireConnection(host, port, client_id="large") as connection:
+        with WireConnection.open(host, port, client_id="large") as connection:
             connection.send(request)
         assert received.result() == encode_request(ApiKey.PRODUCE, 9, 2, "large", request)
 

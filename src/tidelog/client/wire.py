@@ -10,9 +10,9 @@ import struct
 from collections import deque
 from collections.abc import Callable, Iterable
 from types import TracebackType
-from typing import TypeVar
+from typing import Self, TypeVar
 
-from tidelog.client.errors import ClientError, ConnectError
+from tidelog.client.errors import ClientError, ConnectError, CoordinatorError
 from tidelog.protocol.api_keys import ApiKey
 from tidelog.protocol.apis.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from tidelog.protocol.apis.find_coordinator import (
@@ -51,25 +51,32 @@ _LENGTH = struct.Struct(">i")
 
 
 class WireConnection:
-    """One TCP connection. Not safe to share between threads."""
+    """One connection over a socket that has a timeout. Not safe to share between threads."""
 
-    def __init__(self, host: str, port: int, *, client_id: str, timeout_s: float = 10.0) -> None:
-        self.address = f"{host}:{port}"
+    def __init__(self, sock: socket.socket, address: str, *, client_id: str) -> None:
+        self.address = address
+        self._socket = sock
         self._client_id = client_id
         self._correlation_id = 0
         self._pending: deque[tuple[int, ApiKey, int]] = deque()
         try:
-            self._socket = socket.create_connection((host, port), timeout_s)
-        except OSError as error:
-            raise ConnectError(f"no broker answers at {self.address}: {error}") from error
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        try:
             self._versions = self._negotiate()
         except ClientError:
-            self._socket.close()
+            self.close()
             raise
 
-    def __enter__(self) -> "WireConnection":
+    @classmethod
+    def open(cls, host: str, port: int, *, client_id: str, timeout_s: float = 10.0) -> Self:
+        """Connect over TCP."""
+        address = f"{host}:{port}"
+        try:
+            sock = socket.create_connection((host, port), timeout_s)
+        except OSError as error:
+            raise ConnectError(f"no broker answers at {address}: {error}") from error
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return cls(sock, address, client_id=client_id)
+
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -215,8 +222,8 @@ class Cluster:
     def __init__(
         self, bootstrap: str, *, client_id: str = "tidelog", timeout_s: float = 10.0
     ) -> None:
-        self._client_id = client_id
-        self._timeout_s = timeout_s
+        self.client_id = client_id
+        self.timeout_s = timeout_s
         self._addresses = [_parse_address(each) for each in bootstrap.split(",")]
         self._connections: dict[tuple[str, int], WireConnection] = {}
         # Questions that any broker answers have a connection of their own, so that requests in
@@ -313,7 +320,7 @@ class Cluster:
             row = answer.coordinators[0]
             host, port, error_code = row.host, row.port, row.error_code
         if error_code:
-            raise ClientError(f"no coordinator for {key}: {ErrorCode(error_code).name}")
+            raise CoordinatorError(key, ErrorCode(error_code))
         return self.connect(host, port)
 
     def _any(self) -> WireConnection:
@@ -332,7 +339,7 @@ class Cluster:
         raise failure
 
     def _open(self, host: str, port: int) -> WireConnection:
-        return WireConnection(host, port, client_id=self._client_id, timeout_s=self._timeout_s)
+        return WireConnection.open(host, port, client_id=self.client_id, timeout_s=self.timeout_s)
 
 
 def _parse_address(text: str) -> tuple[str, int]:

@@ -1,11 +1,11 @@
-"""The sockets that accept connections, one for each listener."""
+"""The sockets that accept connections, one for each listener and one for this machine alone."""
 
 from __future__ import annotations
 
 import errno
 import socket
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tidelog.server.listener import Listener, ListenerError
 from tidelog.server.reactor import READABLE
@@ -19,21 +19,14 @@ _PAUSE_S = 0.5
 _OUT_OF_RESOURCES = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
 
 
-class Acceptor:
-    """Accepts connections of one listener. The port is taken at once, serving begins by `start`."""
+class SocketAcceptor:
+    """Accepts connections of one socket; `_welcome` says what becomes of each."""
 
-    def __init__(self, listener: Listener, config: NodeConfig, connections: Connections) -> None:
+    def __init__(self, sock: socket.socket, name: str, connections: Connections) -> None:
         self._connections = connections
-        self._socket = _listen(listener, config)
+        self._socket = sock
+        self._name = name
         self._is_started = False
-        self._send_buffer_bytes = config.socket_send_buffer_bytes
-        port = int(self._socket.getsockname()[1])
-        self.listener = replace(
-            listener,
-            port=port,
-            advertised_host=listener.advertised_host or _reachable_host(listener.host),
-            advertised_port=listener.advertised_port if listener.advertised_port > 0 else port,
-        )
 
     def start(self) -> None:
         """Begin to accept."""
@@ -60,22 +53,43 @@ class Acceptor:
                 # The client gave up while it stood in the queue.
                 continue
             sock.setblocking(False)
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            if self._send_buffer_bytes > 0:
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._send_buffer_bytes)
-            self._connections.add(sock, (peer[0], peer[1]), self.listener)
+            self._welcome(sock, peer)
+
+    def _welcome(self, sock: socket.socket, peer: Any) -> None:
+        raise NotImplementedError
 
     def _pause(self, error: OSError) -> None:
         """Out of descriptors: the queue stays readable, so looking at it again would spin."""
         connections = self._connections
-        connections.log.error("accept_paused", listener=self.listener.name, error=error.strerror)
+        connections.log.error("accept_paused", listener=self._name, error=error.strerror)
         connections.reactor.modify(self._socket.fileno(), 0)
         connections.reactor.call_later(_PAUSE_S, self._go_on)
 
     def _go_on(self) -> None:
         if self._is_started:
             self._connections.reactor.modify(self._socket.fileno(), READABLE)
+
+
+class Acceptor(SocketAcceptor):
+    """Accepts connections of one listener. The port is taken at once, serving begins by `start`."""
+
+    def __init__(self, listener: Listener, config: NodeConfig, connections: Connections) -> None:
+        super().__init__(_listen(listener, config), listener.name, connections)
+        self._send_buffer_bytes = config.socket_send_buffer_bytes
+        port = int(self._socket.getsockname()[1])
+        self.listener = replace(
+            listener,
+            port=port,
+            advertised_host=listener.advertised_host or _reachable_host(listener.host),
+            advertised_port=listener.advertised_port if listener.advertised_port > 0 else port,
+        )
+
+    def _welcome(self, sock: socket.socket, peer: Any) -> None:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        if self._send_buffer_bytes > 0:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._send_buffer_bytes)
+        self._connections.add(sock, (peer[0], peer[1]), self.listener)
 
 
 def _listen(listener: Listener, config: NodeConfig) -> socket.socket:

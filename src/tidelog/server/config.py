@@ -62,6 +62,13 @@ _OWN_SETTINGS = (
         "The cluster's id; without it the one on disk, or a new one at the first start.",
     ),
     _own(
+        "local.reads.enable",
+        ConfigType.BOOLEAN,
+        "true",
+        "Spark tasks on this machine that run as the node's user, or as root, read records from the"
+        " files of the node, which hands them over, and not over TCP.",
+    ),
+    _own(
         "socket.unread.timeout.ms",
         ConfigType.LONG,
         "60000",
@@ -115,6 +122,7 @@ class NodeConfig:
 
     listeners = words("listeners")
     advertised_listeners = words("advertised.listeners")
+    local_reads_enable = boolean("local.reads.enable")
     max_connections = integer("max.connections")
     max_connections_per_ip = integer("max.connections.per.ip")
     max_connections_per_ip_overrides = numbers_by_name("max.connections.per.ip.overrides")

@@ -16,7 +16,8 @@ from tidelog.cluster.config_description import (
     ConfigSynonym,
     describe_broker_config,
 )
-from tidelog.cluster.config_schema import Setting
+from tidelog.cluster.config_schema import ConfigType, Setting
+from tidelog.protocol.file_reference import LOCAL_READS_SOCKET
 from tidelog.server.config import SETTINGS
 
 if TYPE_CHECKING:
@@ -49,7 +50,22 @@ def describe_node_config(node: Node) -> list[ConfigEntry]:
     entries += [
         _own_entry(setting, layers) for setting in SETTINGS if setting.name not in BROKER_SETTINGS
     ]
+    if node.local_address is not None:
+        entries.append(_local_socket_entry(node.local_address))
     return entries
+
+
+def _local_socket_entry(address: str) -> ConfigEntry:
+    """Nobody sets it: it is how readers on this machine find the socket that hands out files."""
+    return ConfigEntry(
+        name=LOCAL_READS_SOCKET,
+        value=address,
+        source=ConfigSource.STATIC_BROKER_CONFIG,
+        type=ConfigType.STRING,
+        documentation="Where readers on this machine get files in place of records.",
+        read_only=True,
+        sensitive=False,
+    )
 
 
 def _own_entry(setting: Setting, layers: BrokerConfigLayers) -> ConfigEntry:

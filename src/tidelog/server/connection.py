@@ -12,8 +12,8 @@ fdatasync serves them all. Answers leave in the order of the requests in any cas
 received and must wait is the backlog; while there is one, the socket is not read.
 
 Sending. Answers collect until the turn ends and leave with one system call where they fit; ranges
-of segment files go by sendfile. A client that does not read stops being read from when
-`_OUTGOING_BYTES_MAX` wait for it.
+of segment files go by sendfile, or to a reader on this machine by their descriptors. A client that
+does not read stops being read from when `_OUTGOING_BYTES_MAX` wait for it.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from struct import Struct
 from typing import TYPE_CHECKING
 
 from tidelog.protocol.api_keys import ApiKey
+from tidelog.server.file_passing import FilePassingQueue
 from tidelog.server.reactor import BROKEN, PEER_CLOSED, READABLE, WRITABLE
 from tidelog.server.request import Deferred, Part, RawResponse, Request
 from tidelog.server.send_queue import SendQueue
@@ -81,6 +82,7 @@ class Connection:
         "id",
         "last_active",
         "listener",
+        "passes_files",
         "peer_host",
         "peer_port",
         "principal",
@@ -95,10 +97,14 @@ class Connection:
         listener: Listener,
         shared: Connections,
         identifier: int,
+        *,
+        passes_files: bool = False,
     ) -> None:
         self.id = identifier
         self.peer_host, self.peer_port = peer
         self.listener = listener
+        self.passes_files = passes_files
+        """Whether fetches are answered with files, not with their bytes."""
         self.principal = ANONYMOUS
         self.produce_shape: ProduceShape | None = None
         """How the produce request before was made, apart from its partition and records."""
@@ -128,7 +134,8 @@ class Connection:
         self._pending_bytes = 0
         self._exclusive = False
 
-        self._outgoing = SendQueue(sock, shared.metrics)
+        queue = FilePassingQueue if passes_files else SendQueue
+        self._outgoing: SendQueue | FilePassingQueue = queue(sock, shared.metrics)
         self._is_dirty = False
 
         shared.reactor.register(self._fd, self.on_ready, READABLE)

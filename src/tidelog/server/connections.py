@@ -62,7 +62,14 @@ class Connections:
         self._next_id = 0
         self._sweep_later()
 
-    def add(self, sock: socket.socket, peer: tuple[str, int], listener: Listener) -> None:
+    def add(
+        self,
+        sock: socket.socket,
+        peer: tuple[str, int],
+        listener: Listener,
+        *,
+        passes_files: bool = False,
+    ) -> None:
         """Take over an accepted socket, or refuse it by a limit."""
         host = peer[0]
         if self._quotas.limits_connections and (
@@ -80,7 +87,9 @@ class Connections:
             return
         self._per_host[host] = of_host + 1
         self._next_id += 1
-        self.all[self._next_id] = Connection(sock, peer, listener, self, self._next_id)
+        self.all[self._next_id] = Connection(
+            sock, peer, listener, self, self._next_id, passes_files=passes_files
+        )
         self.metrics.connections_accepted += 1
         self.metrics.connections_open += 1
 

@@ -27,6 +27,7 @@ class Metrics:
     """Counters and gauges of one node. Only the loop thread writes them."""
 
     __slots__ = (
+        "bytes_passed_as_files",
         "bytes_received",
         "bytes_sent",
         "bytes_sent_from_files",
@@ -58,6 +59,7 @@ class Metrics:
         self.requests = [0] * _API_KEYS_MAX
         """Requests served, by API key."""
 
+    bytes_passed_as_files: int
     bytes_received: int
     bytes_sent: int
     bytes_sent_from_files: int
@@ -106,6 +108,11 @@ def _api_name(key: int) -> str:
 
 
 _DESCRIPTIONS = (
+    (
+        "bytes_passed_as_files",
+        "counter",
+        "Bytes of fetch_bytes that readers on this machine take from the files themselves.",
+    ),
     ("bytes_received", "counter", "Bytes read from clients."),
     ("bytes_sent", "counter", "Bytes written to clients."),
     ("bytes_sent_from_files", "counter", "Bytes of bytes_sent that went by sendfile."),

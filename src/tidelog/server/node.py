@@ -30,6 +30,7 @@ from tidelog.server.dispatch import Dispatcher, load_handlers
 from tidelog.server.fetch_sessions import FetchSessions
 from tidelog.server.group_coordinator import GroupCoordinator
 from tidelog.server.listener import Listener
+from tidelog.server.local_listener import LocalListener, listen_locally
 from tidelog.server.local_partitions import LocalPartitions
 from tidelog.server.log_cleaning import LogCleaning
 from tidelog.server.maintenance import Maintenance
@@ -85,6 +86,7 @@ class Node:
         self.partitions = PartitionRegistry()
         self.handlers: dict[int, Handler] = {}
         self._acceptors: list[Acceptor] = []
+        self._local_listener: LocalListener | None = None
         self._is_stopping = False
 
     store: LogStore
@@ -112,9 +114,19 @@ class Node:
         """The same as (host, port)."""
         return [(listener.host, listener.port) for listener in self.listeners]
 
+    @property
+    def local_address(self) -> str | None:
+        """Where readers on this machine get files in place of records, if they do."""
+        return None if self._local_listener is None else self._local_listener.address
+
     def now_ms(self) -> int:
         """Wall-clock time in milliseconds."""
         return time.time_ns() // 1_000_000
+
+    @property
+    def _accepting(self) -> list[Acceptor | LocalListener]:
+        local = [] if self._local_listener is None else [self._local_listener]
+        return [*self._acceptors, *local]
 
     # Start
 
@@ -192,6 +204,8 @@ class Node:
         self._acceptors = []
         for listener in config.parsed_listeners:
             self._acceptors.append(Acceptor(listener, config, self.connections))
+        if config.local_reads_enable:
+            self._local_listener = listen_locally(self.listeners[0], self.connections)
         self.handlers = load_handlers()
         self.connections.dispatch = Dispatcher(self, self.handlers).dispatch
         self.store.on_directory_failure = lambda state, lost: self._directory_failed(
@@ -209,7 +223,7 @@ class Node:
         self.cleaning.start()
         self.reactor.turn_end_hooks.append(self._end_turn)
         Maintenance(self).start()
-        for acceptor in self._acceptors:
+        for acceptor in self._accepting:
             acceptor.start()
 
     def _register(self) -> None:
@@ -239,7 +253,7 @@ class Node:
 
     def _abandon(self) -> None:
         """Close what a start that failed has opened."""
-        for acceptor in self._acceptors:
+        for acceptor in self._accepting:
             acceptor.close()
         if hasattr(self, "metadata"):
             self.metadata.close()
@@ -311,7 +325,7 @@ class Node:
             return
         self._is_stopping = True
         self.log.info("node_stopping", node_id=self.config.node_id)
-        for acceptor in self._acceptors:
+        for acceptor in self._accepting:
             acceptor.close()
         self.delayed.finish_fetches()
         self._stop_when_finished(self.reactor.now + _FINISH_S_MAX)

@@ -22,6 +22,7 @@ from tidelog.protocol.fetch import (
     encode_fetch_response,
 )
 from tidelog.server.delayed import DelayedFetch
+from tidelog.server.file_passing import pass_files
 from tidelog.server.request import RawResponse
 
 if TYPE_CHECKING:
@@ -307,8 +308,9 @@ def _encode(
     rows: list[tuple[TopicKey, FetchedPartition]],
 ) -> RawResponse:
     topics: dict[TopicKey, list[FetchedPartition]] = {}
+    passes_files = request.connection.passes_files
     for topic, row in rows:
-        topics.setdefault(topic, []).append(row)
+        topics.setdefault(topic, []).append(pass_files(row) if passes_files else row)
     parts = encode_fetch_response(
         request.version,
         request.correlation_id,
