@@ -73,7 +73,7 @@ def byte_view(buffer: Any, *, writable: bool = False) -> Bytes:
     return array
 
 
-def number_view(array: npt.NDArray[np.int64]) -> Numbers:
+def number_view(array: npt.NDArray[np.signedinteger]) -> Numbers:
     """The cells of an array of any dimension for compiled functions, not copied."""
     return array if IS_COMPILED else memoryview(array.data)
 

@@ -1,28 +1,58 @@
 """Arrow arrays from plain buffers."""
 
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from tidelog.spark.compiled import Numbers, compiled, number_view
 from tidelog.spark.schema import ARROW_HEADER, ARROW_HEADERS
 
 Int64Array = npt.NDArray[np.int64]
 
 _TIMESTAMP = pa.timestamp("us", tz="UTC")
-_MICROSECONDS_PER_MS = 1000
-_MS_MAX = (2**63 - 1) // _MICROSECONDS_PER_MS
+_MICROSECONDS_PER_MS: Final = 1000
+_MS_MAX: Final = (2**63 - 1) // _MICROSECONDS_PER_MS
+
+
+@compiled
+def sum_sizes(sizes: Numbers, offsets: Numbers) -> int:
+    """Where elements of these sizes begin and end; how many are null, whose size is -1."""
+    total = 0
+    null_count = 0
+    offsets[0] = 0
+    for row in range(len(sizes)):
+        size = sizes[row]
+        if size >= 0:
+            total += size
+        else:
+            null_count += 1
+        offsets[row + 1] = total
+    return null_count
+
+
+@compiled
+def to_microseconds(timestamps_ms: Numbers, microseconds: Numbers) -> int:
+    """Milliseconds in microseconds; how many do not fit, which become 0."""
+    null_count = 0
+    for row in range(len(timestamps_ms)):
+        timestamp_ms = timestamps_ms[row]
+        if -_MS_MAX <= timestamp_ms <= _MS_MAX:
+            microseconds[row] = timestamp_ms * _MICROSECONDS_PER_MS
+        else:
+            microseconds[row] = 0
+            null_count += 1
+    return null_count
 
 
 def bytes_array(sizes: Int64Array, data: pa.Buffer, data_type: pa.DataType) -> pa.Array:
     """An array of binary or string whose elements lie one after the other; size -1 is null."""
     count = len(sizes)
-    offsets = np.zeros(count + 1, dtype=np.int32)
-    is_valid = sizes >= 0
-    null_count = count - int(np.count_nonzero(is_valid))
-    np.cumsum(np.where(is_valid, sizes, 0) if null_count else sizes, out=offsets[1:])
-    buffers = [_bitmap(is_valid, null_count), pa.py_buffer(offsets), data]
+    offsets = np.empty(count + 1, dtype=np.int32)
+    null_count = sum_sizes(number_view(sizes), number_view(offsets))
+    bitmap = _bitmap(sizes >= 0) if null_count else None
+    buffers = [bitmap, pa.py_buffer(offsets), data]
     return pa.Array.from_buffers(data_type, count, buffers, null_count)
 
 
@@ -34,11 +64,14 @@ def numbers_array(numbers: npt.NDArray[Any], data_type: pa.DataType) -> pa.Array
 def timestamps_array(timestamps_ms: Int64Array) -> pa.Array:
     """Timestamps in microseconds; null where those do not fit."""
     count = len(timestamps_ms)
-    fits = (timestamps_ms <= _MS_MAX) & (timestamps_ms >= -_MS_MAX)
-    null_count = count - int(np.count_nonzero(fits))
-    kept = np.where(fits, timestamps_ms, 0) if null_count else timestamps_ms
-    buffers = [_bitmap(fits, null_count), pa.py_buffer(kept * _MICROSECONDS_PER_MS)]
-    return pa.Array.from_buffers(_TIMESTAMP, count, buffers, null_count)
+    microseconds = np.empty(count, dtype=np.int64)
+    null_count = to_microseconds(number_view(timestamps_ms), number_view(microseconds))
+    bitmap = None
+    if null_count:
+        bitmap = _bitmap((timestamps_ms <= _MS_MAX) & (timestamps_ms >= -_MS_MAX))
+    return pa.Array.from_buffers(
+        _TIMESTAMP, count, [bitmap, pa.py_buffer(microseconds)], null_count
+    )
 
 
 def headers_array(counts: Int64Array, keys: pa.Array, values: pa.Array) -> pa.Array:
@@ -49,7 +82,8 @@ def headers_array(counts: Int64Array, keys: pa.Array, values: pa.Array) -> pa.Ar
     has_headers = counts > 0
     null_count = count - int(np.count_nonzero(has_headers))
     headers = pa.Array.from_buffers(ARROW_HEADER, len(keys), [None], 0, children=[keys, values])
-    buffers = [_bitmap(has_headers, null_count), pa.py_buffer(offsets)]
+    bitmap = _bitmap(has_headers) if null_count else None
+    buffers = [bitmap, pa.py_buffer(offsets)]
     return pa.Array.from_buffers(ARROW_HEADERS, count, buffers, null_count, children=[headers])
 
 
@@ -61,5 +95,5 @@ def repeated_text(text: str, count: int) -> pa.Array:
     return pa.Array.from_buffers(pa.string(), count, buffers, 0)
 
 
-def _bitmap(is_valid: npt.NDArray[np.bool_], null_count: int) -> pa.Buffer | None:
-    return pa.py_buffer(np.packbits(is_valid, bitorder="little")) if null_count else None
+def _bitmap(is_valid: npt.NDArray[np.bool_]) -> pa.Buffer:
+    return pa.py_buffer(np.packbits(is_valid, bitorder="little"))

@@ -4,7 +4,6 @@ Python looks at no batch by itself, so that an answer of many small ones is not 
 compiled loop finds where they begin, numpy takes their headers apart.
 """
 
-from collections.abc import Iterator
 from typing import Any, Final
 
 import numpy as np
@@ -12,6 +11,7 @@ import numpy.typing as npt
 
 from tidelog.protocol.record_batch import (
     BATCH_OVERHEAD,
+    COMPRESSION_MASK,
     LOG_OVERHEAD,
     MAGIC,
     MAGIC_AT,
@@ -68,10 +68,19 @@ class FetchedBatches:
         self._headers = raw.view(_HEADER)[:, 0]
         self.ends: Int64Array = self.begins + LOG_OVERHEAD + self.column("batch_length")
         self.attributes = self.column("attributes")
-        self._checksums = self.column("crc")
+        self.is_any_compressed = bool(np.any(self.attributes & COMPRESSION_MASK))
+        checksums = self.column("crc")
+        self._checked = list(
+            zip(self.begins.tolist(), self.ends.tolist(), checksums.tolist(), strict=True)
+        )
 
     def __len__(self) -> int:
         return len(self.begins)
+
+    @property
+    def size_bytes(self) -> int:
+        """What the batches take, without one that is cut off behind them."""
+        return int(self.ends[-1]) if len(self) else 0
 
     def column(self, name: str) -> npt.NDArray[Any]:
         """One field of `BatchHeader` of every batch."""
@@ -89,22 +98,13 @@ class FetchedBatches:
     def find_corrupt(self, first: int, last: int) -> int | None:
         """Which of the batches first..last does not have the checksum that its header says."""
         records = self.records
-        rows = zip(
-            self.begins[first:last].tolist(),
-            self.ends[first:last].tolist(),
-            self._checksums[first:last].tolist(),
-            strict=True,
-        )
-        for index, (begin, end, checksum) in enumerate(rows, first):
+        for index in range(first, last):
+            begin, end, checksum = self._checked[index]
             if compute_crc(records, begin, end - begin) != checksum:
                 return index
         return None
 
-    def blocks(self, size_bytes: int) -> Iterator[tuple[int, int]]:
-        """The batches in runs first..last of about `size_bytes`, or of one that is larger."""
-        first = 0
-        while first < len(self):
-            limit = self.begins[first] + size_bytes
-            last = max(first + 1, int(np.searchsorted(self.ends, limit, side="right")))
-            yield first, last
-            first = last
+    def block_ends(self, size_bytes: int) -> Int64Array:
+        """Where runs of batches of about `size_bytes`, or of one that is larger, have their end."""
+        ends: Int64Array = np.flatnonzero(np.diff(self.begins // size_bytes)) + 1
+        return np.append(ends, len(self))

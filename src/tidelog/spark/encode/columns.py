@@ -79,7 +79,21 @@ def integers(array: pa.Array, null: int) -> Int64s:
     return numbers
 
 
+def column_bytes(array: pa.Array | None) -> int:
+    """The bytes of all rows of a column of strings or binary, from its first and last offset."""
+    if array is None:
+        return 0
+    offsets, _ = _stored_offsets_and_data(array)
+    return int(offsets[-1]) - int(offsets[0])
+
+
 def _offsets_and_data(array: pa.Array) -> tuple[Int64s, Any]:
+    offsets, data = _stored_offsets_and_data(array)
+    return offsets.astype(np.int64), data
+
+
+def _stored_offsets_and_data(array: pa.Array) -> tuple[npt.NDArray[Any], Any]:
+    """Not copied, and so of 4 or 8 bytes each."""
     is_large = pa.types.is_large_binary(array.type) or pa.types.is_large_string(array.type)
     if not is_large and not (pa.types.is_binary(array.type) or pa.types.is_string(array.type)):
         array = array.cast(pa.binary())
@@ -87,8 +101,7 @@ def _offsets_and_data(array: pa.Array) -> tuple[Int64s, Any]:
     if offsets is None:
         return np.zeros(1, np.int64), None
     all_offsets = np.frombuffer(offsets, np.int64 if is_large else np.int32)
-    mine = all_offsets[array.offset : array.offset + len(array) + 1]
-    return mine.astype(np.int64), data
+    return all_offsets[array.offset : array.offset + len(array) + 1], data
 
 
 def _has_null_name(names: pa.Array, starts: Int64s, counts: Int64s) -> bool:
