@@ -3,6 +3,7 @@
 from google.protobuf import (
     descriptor_pb2,
     duration_pb2,
+    empty_pb2,
     timestamp_pb2,
     wrappers_pb2,
 )
@@ -74,11 +75,37 @@ def old_file() -> descriptor_pb2.FileDescriptorProto:
     return file
 
 
+def hollow_file() -> descriptor_pb2.FileDescriptorProto:
+    """`hollow.proto`: fields of types without fields, at every place where a field may have one."""
+    file = descriptor_pb2.FileDescriptorProto(name="hollow.proto", package="hollow")
+    file.syntax = "proto3"
+    file.dependency.append("google/protobuf/empty.proto")
+    empty = ".google.protobuf.Empty"
+    shell = file.message_type.add(name="Shell")
+    _add(shell, "inner", 1, _F.TYPE_MESSAGE, type_name=empty)
+    part = file.message_type.add(name="Part")
+    _add(part, "nothing", 1, _F.TYPE_MESSAGE, type_name=empty)
+    _add(part, "count", 2, _F.TYPE_INT32)
+    event = file.message_type.add(name="Event")
+    entry = event.nested_type.add(name="NamedEntry")
+    entry.options.map_entry = True
+    _add(entry, "key", 1, _F.TYPE_STRING)
+    _add(entry, "value", 2, _F.TYPE_MESSAGE, type_name=empty)
+    _add(event, "nothing", 1, _F.TYPE_MESSAGE, type_name=empty)
+    _add(event, "id", 2, _F.TYPE_INT64)
+    _add(event, "many", 3, _F.TYPE_MESSAGE, label=_REPEATED, type_name=empty)
+    _add(event, "named", 4, _F.TYPE_MESSAGE, label=_REPEATED, type_name=".hollow.Event.NamedEntry")
+    _add(event, "shell", 5, _F.TYPE_MESSAGE, type_name=".hollow.Shell")
+    _add(event, "part", 6, _F.TYPE_MESSAGE, type_name=".hollow.Part")
+    _add(event, "parts", 7, _F.TYPE_MESSAGE, label=_REPEATED, type_name=".hollow.Part")
+    return file
+
+
 def descriptor_set(*, with_imports: bool = True) -> bytes:
     """All of the above. The files stand before those they import, which must not matter."""
-    files = [shop_file(), old_file()]
+    files = [shop_file(), old_file(), hollow_file()]
     if with_imports:
-        for module in (timestamp_pb2, duration_pb2, wrappers_pb2):
+        for module in (timestamp_pb2, duration_pb2, wrappers_pb2, empty_pb2):
             imported = descriptor_pb2.FileDescriptorProto()
             module.DESCRIPTOR.CopyToProto(imported)
             files.append(imported)

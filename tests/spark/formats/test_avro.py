@@ -73,6 +73,10 @@ _RECORD: dict[str, Any] = {
 }
 
 
+def _field(name: str, kind: Any) -> dict[str, Any]:
+    return {"name": name, "type": kind}
+
+
 def _encode(schema: Any, record: Any) -> bytes:
     out = io.BytesIO()
     fastavro.schemaless_writer(out, fastavro.parse_schema(schema), record)
@@ -194,7 +198,6 @@ def test_a_number_that_does_not_fit_its_column_spoils_only_its_row() -> None:
         (["null"], "can only be null"),
         (["int", "long", "string"], "cannot be told apart"),
         ({"type": "bytes", "logicalType": "decimal", "precision": 40}, "up to 38 digits"),
-        ({"type": "record", "name": "E", "fields": []}, "has no fields"),
         (["null", "R"], "contains itself"),
     ],
 )
@@ -204,6 +207,61 @@ def test_a_type_that_spark_has_not_is_refused(kind: Any, told: str) -> None:
         AvroDecoder(schema)
     assert told in str(caught.value)
     assert "odd" in str(caught.value)
+
+
+_EMPTY = {"type": "record", "name": "Empty", "fields": []}
+
+
+def test_fields_of_a_type_without_fields_are_left_out() -> None:
+    part = {"type": "record", "name": "Part", "fields": [_field("e", "Empty"), _field("n", "int")]}
+    shell = {"type": "record", "name": "Shell", "fields": [_field("inner", "Empty")]}
+    schema = {
+        "type": "record",
+        "name": "Event",
+        "fields": [
+            _field("nothing", _EMPTY),
+            _field("id", "long"),
+            _field("many", {"type": "array", "items": "Empty"}),
+            _field("named", {"type": "map", "values": ["null", "Empty"]}),
+            _field("maybe", ["null", "Empty"]),
+            _field("shell", shell),
+            _field("either", ["Empty", "Shell"]),
+            _field("part", part),
+            _field("parts", {"type": "array", "items": "Part"}),
+            _field("any", ["null", "string", "Empty", "Part"]),
+        ],
+    }
+    record = {
+        "nothing": {},
+        "id": 7,
+        "many": [{}, {}],
+        "named": {"x": {}, "y": None},
+        "maybe": {},
+        "shell": {"inner": {}},
+        "either": ("Shell", {"inner": {}}),
+        "part": {"e": {}, "n": 1},
+        "parts": [{"e": {}, "n": 2}],
+    }
+    anything = [None, "s", ("Empty", {}), ("Part", {"e": {}, "n": 3})]
+    values = [_encode(schema, {**record, "any": each}) for each in anything]
+    decoder = pickle.loads(pickle.dumps(AvroDecoder(schema)))
+    decoded = decoder.decode(pa.array(values, pa.binary()))
+    assert decoded.corrupt == {}
+    rows = _rows(decoder, decoded)
+    assert rows[0] == {"id": 7, "part": {"n": 1}, "parts": [{"n": 2}], "any": None}
+    # Members keep their numbers, and a value of the type without fields sets none of them.
+    assert [row["any"] for row in rows[1:]] == [
+        {"member0": "s", "member2": None},
+        {"member0": None, "member2": None},
+        {"member0": None, "member2": {"n": 3}},
+    ]
+
+
+@pytest.mark.parametrize("kinds", [[], [_EMPTY, ["null", "Empty"]]])
+def test_a_schema_without_columns_is_refused(kinds: list[Any]) -> None:
+    fields = [_field(f"f{at}", kind) for at, kind in enumerate(kinds)]
+    with pytest.raises(ValueError, match="R has no field that could be a column"):
+        AvroDecoder({"type": "record", "name": "R", "fields": fields})
 
 
 def test_a_schema_that_is_no_record_is_refused() -> None:

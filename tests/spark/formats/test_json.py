@@ -159,6 +159,35 @@ def test_the_reason_names_the_field() -> None:
     decoder = JsonDecoder(parse_ddl("order struct<id: int>"))
     decoded = decoder.decode(pa.array([b'{"order":{"id":"x"}}'], pa.binary()))
     assert "$.order.id" in decoded.corrupt[0]
+    decoder = JsonDecoder(parse_ddl("order struct<price: decimal(6, 2)>"))
+    decoded = decoder.decode(pa.array([b'{"order":{"price":"1_000"}}'], pa.binary()))
+    assert decoded.corrupt == {0: "'1_000' is no number as JSON has them - at `$.order.price`"}
+
+
+@pytest.mark.parametrize(
+    "text", ["0", "-0", "12.50", "-0.5", "1e2", "1.25E+2", "100e-2", "9" * 20 + ".25"]
+)
+def test_a_decimal_is_a_number_or_the_text_of_one(text: str) -> None:
+    values = [f'{{"a": {text}, "b": [{text}]}}', f'{{"a": "{text}", "b": ["{text}"]}}']
+    ddl = "a decimal(38, 2), b array<decimal(38, 2)>"
+    rows, corrupt = _decode([each.encode() for each in values], ddl)
+    assert corrupt == []
+    assert rows == [{"a": Decimal(text), "b": [Decimal(text)]}] * 2
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *('"1_000"', '"  1"', '"1 "', '"1\\n"', '"\u0663"', '"+1"', '"01"', '".5"', '"1."', '"1e"'),
+        *('""', '"x"', '"NaN"', '"Infinity"', "true", "[1]", "{}", "01", "NaN"),
+        *("1e99999999999999999999", '"1e99999999999999999999"', "1.5e9999999", "9" * 5000),
+    ],
+)
+def test_what_is_no_number_is_no_decimal(value: str) -> None:
+    texts = ['{"a": 1}', f'{{"a": {value}}}', '{"a": 3}']
+    rows, corrupt = _decode([each.encode() for each in texts], "a decimal(38, 2)")
+    assert corrupt == [1]
+    assert [row["a"] for row in rows] == [Decimal(1), None, Decimal(3)]
 
 
 def test_values_that_fit_are_read_by_blocks() -> None:

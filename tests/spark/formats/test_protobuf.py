@@ -104,6 +104,25 @@ def test_an_enum_without_a_name_is_its_number() -> None:
     assert row["states"] == ["PAID", "9"]
 
 
+def test_fields_of_a_type_without_fields_are_left_out() -> None:
+    event = message_class("hollow.Event")
+    value = event(
+        id=7,
+        nothing={},
+        many=[{}, {}],
+        shell={"inner": {}},
+        part={"nothing": {}, "count": 1},
+        parts=[{"count": 2}, {}],
+    )
+    value.named["x"].SetInParent()  # type: ignore[attr-defined]
+    rows, corrupt = _decode([value.SerializeToString(), b""], "hollow.Event")
+    assert corrupt == {}
+    assert rows == [
+        {"id": 7, "part": {"count": 1}, "parts": [{"count": 2}, {"count": 0}]},
+        {"id": 0, "part": None, "parts": []},
+    ]
+
+
 def test_required_fields_are_required() -> None:
     old = message_class("shop.Old")
     whole = old(id=3, **{"from": "here"}).SerializeToString()
@@ -136,6 +155,12 @@ def test_confluent_framing_names_the_message() -> None:
     [
         (_SET, "shop.Nothing", "there is no message 'shop.Nothing'; there are shop.Node"),
         (_SET, "shop.Node", "next has the type shop.Node, which contains itself"),
+        (
+            _SET,
+            "google.protobuf.Empty",
+            "google.protobuf.Empty has no field that could be a column",
+        ),
+        (_SET, "hollow.Shell", "hollow.Shell has no field that could be a column"),
         (b"\xff\xff", "shop.Order", "not a descriptor set"),
         (descriptor_set(with_imports=False), "shop.Order", "--include_imports"),
     ],

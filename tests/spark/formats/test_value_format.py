@@ -20,6 +20,7 @@ from tidelog.spark.formats.corrupt_rows import CorruptRowError
 from tidelog.spark.formats.dead_letters import dead_letters
 
 _JSON = {"valueFormat": "json", "valueSchema": "id int, name string"}
+_DEAD_LETTERS = {**_JSON, "corruptRows": "deadLetter", "deadLetterTopic": "b"}
 _SOURCE = ["key", "topic", "partition", "offset", "timestamp", "timestampType"]
 
 
@@ -198,12 +199,11 @@ def test_dead_letters_need_headers_but_show_them_only_when_asked() -> None:
         ({**_JSON, "corruptRows": "drop"}, "corruptRows is 'drop': it must be column, deadLetter"),
         ({**_JSON, "corruptRows": "deadLetter"}, "deadLetterTopic is missing"),
         ({**_JSON, "deadLetterTopic": "x"}, "deadLetterTopic has no meaning without"),
+        ({**_DEAD_LETTERS, "subscribe": "a, b"}, "'b', which is read"),
+        ({**_DEAD_LETTERS, "subscribePattern": "[a-c]"}, "which is read (option subscribePattern)"),
+        ({**_DEAD_LETTERS, "assign": '{"b": [1]}'}, "which is read (option assign)"),
         (
-            {**_JSON, "corruptRows": "deadLetter", "deadLetterTopic": "b", "subscribe": "a, b"},
-            "which is read",
-        ),
-        (
-            {**_JSON, "corruptRows": "deadLetter", "deadLetterTopic": "b"},
+            _DEAD_LETTERS,
             "kafka.bootstrap.servers is missing",
         ),
         ({"valueFormat": "avro", "valueSchema": "/no/such.avsc"}, "'/no/such.avsc' cannot be read"),
@@ -227,4 +227,4 @@ def test_a_wrong_option_is_named(options: dict[str, str], told: str) -> None:
         value_format(options)
     assert told in str(caught.value)
     for name in options:
-        assert name.lower() in OPTION_NAMES | {"subscribe"}
+        assert name.lower() in OPTION_NAMES | {"subscribe", "subscribepattern", "assign"}

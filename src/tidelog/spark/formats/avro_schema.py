@@ -5,6 +5,10 @@ to the other type, int with long to long, float with double to double, any other
 with one field per type (`member0`, `member1`, ...), of which one is set. Logical types: date,
 timestamp-millis and -micros (timestamp), local-timestamp-millis and -micros (timestamp_ntz),
 decimal. Others are read as the type they stand on.
+
+Spark writes no struct without fields, so a field whose type is a record without fields is left out,
+and so are arrays, maps and unions of such and records of nothing else. In other unions the member
+is left out; the rest keep their numbers.
 """
 
 from collections.abc import Callable, Sequence
@@ -77,6 +81,8 @@ def record_columns(schema: Schema) -> StructColumn:
     if not isinstance(schema, dict) or schema["type"] not in ("record", "error"):
         raise ValueError("the schema is no record: only its fields can become columns")
     column = _Walk().column(schema, "")
+    if column is None:
+        raise ValueError(f"{schema['name']} has no field that could be a column")
     assert isinstance(column, StructColumn)
     return column
 
@@ -119,7 +125,8 @@ class _Walk:
         self._named: dict[str, dict[str, Any]] = {}
         self._open: set[str] = set()
 
-    def column(self, schema: Schema, path: str) -> Column:
+    def column(self, schema: Schema, path: str) -> Column | None:
+        """The column of a type, or None if nothing would be in it."""
         if isinstance(schema, list):
             return self._union(schema, path)
         schema = self._resolve(schema)
@@ -139,11 +146,11 @@ class _Walk:
             case "fixed":
                 return PlainColumn(BinaryType())
             case "array":
-                return ListColumn(self.column(schema["items"], f"{path}[]"))
+                items = self.column(schema["items"], f"{path}[]")
+                return None if items is None else ListColumn(items)
             case "map":
-                return MapColumn(
-                    PlainColumn(StringType()), self.column(schema["values"], f"{path}[]")
-                )
+                values = self.column(schema["values"], f"{path}[]")
+                return None if values is None else MapColumn(PlainColumn(StringType()), values)
             case "record" | "error":
                 return self._record(schema, path)
         raise ValueError(f"{path or 'the schema'} has the type {kind!r}, which Spark has not")
@@ -160,21 +167,20 @@ class _Walk:
             self._named[schema["name"]] = schema
         return schema
 
-    def _record(self, schema: Schema, path: str) -> Column:
+    def _record(self, schema: Schema, path: str) -> Column | None:
         name = schema["name"]
         if name in self._open:
             raise ValueError(f"{path} has the type {name}, which contains itself")
-        if not schema["fields"]:
-            raise ValueError(f"{path or name} has no fields")
         self._open.add(name)
-        fields = [
-            (field["name"], self.column(field["type"], _join(path, field["name"])))
-            for field in schema["fields"]
-        ]
+        fields = []
+        for field in schema["fields"]:
+            column = self.column(field["type"], _join(path, field["name"]))
+            if column is not None:
+                fields.append((field["name"], column))
         self._open.remove(name)
-        return StructColumn(fields, entries([name for name, _ in fields]))
+        return StructColumn(fields, entries([name for name, _ in fields])) if fields else None
 
-    def _union(self, schemas: list[Schema], path: str) -> Column:
+    def _union(self, schemas: list[Schema], path: str) -> Column | None:
         branches = [schema for schema in schemas if self._kind(schema) != "null"]
         if not branches:
             raise ValueError(f"{path} can only be null")
@@ -182,33 +188,43 @@ class _Walk:
         if len(branches) > 1 and kinds in ({"int", "long"}, {"float", "double"}):
             # Arrow makes the wider numbers of both.
             return PlainColumn(LongType() if "int" in kinds else DoubleType())
-        columns = []
+        columns: list[Column | None] = []
         for at, branch in enumerate(branches):
             inner_path = path if len(branches) == 1 else f"{path}.member{at}"
             column = self.column(branch, inner_path)
-            columns.append(_NamedColumn(column) if self._kind(branch) in _NAMED else column)
+            if column is not None and self._kind(branch) in _NAMED:
+                column = _NamedColumn(column)
+            columns.append(column)
         if len(columns) == 1:
             return columns[0]
         return self._members(branches, columns, path)
 
-    def _members(self, branches: list[Schema], columns: list[Column], path: str) -> Column:
-        places: dict[Any, int] = {}
-        for at, branch in enumerate(branches):
+    def _members(
+        self, branches: list[Schema], columns: list[Column | None], path: str
+    ) -> Column | None:
+        numbers: dict[Any, int] = {}
+        for number, branch in enumerate(branches):
             key = self._mark(branch)
-            if key in places:
-                both = f"{self._kind(branches[places[key]])} and {self._kind(branch)}"
+            if key in numbers:
+                both = f"{self._kind(branches[numbers[key]])} and {self._kind(branch)}"
                 raise ValueError(f"{path} is a union with {both}, which cannot be told apart")
-            places[key] = at
-        count = len(branches)
+            numbers[key] = number
+        kept = [(number, column) for number, column in enumerate(columns) if column is not None]
+        if not kept:
+            return None
+        order = {number: at for at, (number, _) in enumerate(kept)}
+        places = {key: order.get(number) for key, number in numbers.items()}
+        count = len(kept)
 
         def members(value: Any) -> tuple[Any, ...]:
             # A value of a named type comes with its name, any other is told by its Python type.
-            mark = value[0] if type(value) is tuple else type(value)
+            place = places[value[0] if type(value) is tuple else type(value)]
             parts = [None] * count
-            parts[places[mark]] = value
+            if place is not None:
+                parts[place] = value
             return tuple(parts)
 
-        return StructColumn([(f"member{at}", each) for at, each in enumerate(columns)], members)
+        return StructColumn([(f"member{number}", column) for number, column in kept], members)
 
     def _mark(self, branch: Schema) -> Any:
         resolved = self._resolve(branch)

@@ -4,7 +4,8 @@ A field that is missing or null is null, a field that the schema does not name i
 of another type makes the row corrupt: nothing is converted but
 
     float, double        from any number
-    decimal              from a number or a text, rounded to the scale
+    decimal              from a number, or a text that would be one without its quotes; rounded to
+                         the scale
     date, timestamp      from texts in ISO 8601; without a zone they are UTC
     timestamp_ntz        from texts in ISO 8601 without a zone
     binary               from base64
@@ -14,6 +15,7 @@ Values that fit are read by Arrow's parser, many at a time (`json_blocks`); a pi
 it does not take is read again row by row. Both give the same answers.
 """
 
+import re
 from decimal import Decimal
 from typing import Annotated, Any
 
@@ -61,7 +63,10 @@ _PLAIN = {
     StringType: str,
     BinaryType: bytes,
 }
-_ERRORS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+# ArithmeticError: a decimal with an exponent that has too many digits.
+_ERRORS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ArithmeticError)
+
+_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 
 
 class JsonDecoder:
@@ -74,7 +79,7 @@ class JsonDecoder:
         self._by_blocks = by_blocks
         self._columns = columns
         # `null` as the whole value is a row of nulls, as it is for Spark's from_json.
-        self._parse = msgspec.json.Decoder(kind | None).decode
+        self._parse = msgspec.json.Decoder(kind | None, dec_hook=_number, float_hook=Decimal).decode
         self._blocks = BlockParser.for_schema(self.schema) if by_blocks else None
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -97,6 +102,18 @@ class JsonDecoder:
 
     def _decode_rows(self, values: pa.Array) -> Decoded:
         return decode_rows(values, self._parse, _ERRORS, self._columns)
+
+
+class _Number(Decimal):
+    """A decimal by `_number`: msgspec's own take all texts that Python's do, such as `1_000`."""
+
+
+def _number(_: type[_Number], value: Any) -> _Number:
+    """What stands in the JSON; numbers with a point come as decimals, through `float_hook`."""
+    kind = type(value)
+    if kind is Decimal or kind is int or (kind is str and _NUMBER.fullmatch(value)):
+        return _Number(value)
+    raise ValueError(f"{value!r} is no number as JSON has them")
 
 
 def _remake(schema: StructType, by_blocks: bool) -> JsonDecoder:
@@ -136,7 +153,7 @@ def _shape(spark_type: DataType, path: str) -> tuple[Any, Column]:
         case BooleanType() | DoubleType() | FloatType() | StringType() | BinaryType():
             return _PLAIN[type(spark_type)], PlainColumn(spark_type)
         case DecimalType():
-            return Decimal, DecimalColumn(spark_type)
+            return _Number, DecimalColumn(spark_type)
         case DateType():
             return str, DateTextColumn()
         case TimestampType() | TimestampNTZType():

@@ -29,6 +29,8 @@ from tidelog.spark.formats.decoding import Decoder
 from tidelog.spark.formats.text import TextDecoder
 from tidelog.spark.formats.value_format import DecodedFormat, ValueFormat
 from tidelog.spark.schema import spark_schema
+from tidelog.spark.subscription import NAMES as SUBSCRIPTION_NAMES
+from tidelog.spark.subscription import parse_subscription
 
 E = TypeVar("E", bound=Enum)
 
@@ -94,10 +96,10 @@ class _Given:
     """Options as they were given, by names in any case."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        self._options = {name.lower(): value for name, value in options.items()}
+        self.all = {name.lower(): value for name, value in options.items()}
 
     def get(self, name: str) -> str | None:
-        return self._options.get(name.lower())
+        return self.all.get(name.lower())
 
     def required(self, name: str, why: str) -> str:
         value = self.get(name)
@@ -198,9 +200,13 @@ def _dead_letter_topic(given: _Given, corrupt_rows: CorruptRows) -> DeadLetterTo
             raise OptionError("deadLetterTopic has no meaning without corruptRows=deadLetter")
         return None
     topic = given.required("deadLetterTopic", "corruptRows=deadLetter needs it")
-    subscribed = [each.strip() for each in (given.get("subscribe") or "").split(",")]
-    if topic in subscribed:
-        raise OptionError(f"deadLetterTopic is {topic!r}, which is read: it would feed itself")
+    if any(given.get(name) is not None for name in SUBSCRIPTION_NAMES):
+        subscription = parse_subscription(given.all)
+        if subscription.chooses_topic(topic):
+            raise OptionError(
+                f"deadLetterTopic is {topic!r}, which is read (option {subscription.option}): it"
+                " would feed itself"
+            )
     return DeadLetterTopic(
         given.required("kafka.bootstrap.servers", "HOST:PORT,..."),
         topic,

@@ -13,6 +13,9 @@
 
 A field that knows whether it was set (a message, `optional`, a member of a oneof, proto2) is null
 when it was not; any other has its default then, as everywhere in Protobuf.
+
+Spark writes no struct without fields, so a field whose type has none (google.protobuf.Empty) is
+left out, and so are lists and maps of such and messages of nothing else.
 """
 
 from collections.abc import Callable, Sequence
@@ -70,7 +73,10 @@ _WRAPPERS = frozenset(
 
 def message_columns(message: Descriptor) -> StructColumn:
     """The columns of a message. Raises ValueError for one that Spark has no columns for."""
-    return _message(message, "", ())
+    columns = _message(message, "", ())
+    if columns is None:
+        raise ValueError(f"{message.full_name} has no field that could be a column")
+    return columns
 
 
 def has_required_fields(message: Descriptor) -> bool:
@@ -113,23 +119,26 @@ class _IntervalColumn:
         return pa.array(values, pa.int64()).view(pa.duration("us"))
 
 
-def _message(message: Descriptor, path: str, outer: tuple[str, ...]) -> StructColumn:
+def _message(message: Descriptor, path: str, outer: tuple[str, ...]) -> StructColumn | None:
+    """The column of a message, or None if nothing would be in it."""
     if message.full_name in outer:
         raise ValueError(f"{path} has the type {message.full_name}, which contains itself")
-    if not message.fields:
-        raise ValueError(f"{path or message.full_name} has no fields")
     inner = (*outer, message.full_name)
-    fields = [
-        (field.name, _field(field, f"{path}.{field.name}" if path else field.name, inner))
-        for field in message.fields
-    ]
-    return StructColumn(fields, _parts(message))
+    kept = []
+    for field in message.fields:
+        column = _field(field, f"{path}.{field.name}" if path else field.name, inner)
+        if column is not None:
+            kept.append((field, column))
+    if not kept:
+        return None
+    columns = [(field.name, column) for field, column in kept]
+    return StructColumn(columns, _parts([field for field, _ in kept]))
 
 
-def _parts(message: Descriptor) -> Callable[[Any], tuple[Any, ...]]:
+def _parts(fields: Sequence[FieldDescriptor]) -> Callable[[Any], tuple[Any, ...]]:
     """A function that takes a message apart, in straight-line code: half the time of a loop."""
     parts = []
-    for field in message.fields:
+    for field in fields:
         # A name may be a word of Python's, so it cannot always stand behind a point.
         is_plain = field.name.isidentifier() and not iskeyword(field.name)
         name = repr(field.name)
@@ -141,16 +150,16 @@ def _parts(message: Descriptor) -> Callable[[Any], tuple[Any, ...]]:
     return made
 
 
-def _field(field: FieldDescriptor, path: str, outer: tuple[str, ...]) -> Column:
+def _field(field: FieldDescriptor, path: str, outer: tuple[str, ...]) -> Column | None:
     if not _is_repeated(field):
         return _single(field, path, outer)
     entry = field.message_type
     if entry is not None and entry.GetOptions().map_entry:
-        return MapColumn(
-            _single(entry.fields_by_name["key"], f"{path}[]", outer),
-            _single(entry.fields_by_name["value"], f"{path}[]", outer),
-        )
-    return ListColumn(_single(field, f"{path}[]", outer))
+        key = _single(entry.fields_by_name["key"], f"{path}[]", outer)
+        value = _single(entry.fields_by_name["value"], f"{path}[]", outer)
+        return None if key is None or value is None else MapColumn(key, value)
+    element = _single(field, f"{path}[]", outer)
+    return None if element is None else ListColumn(element)
 
 
 def _is_repeated(field: FieldDescriptor) -> bool:
@@ -166,7 +175,7 @@ def _is_required(field: FieldDescriptor) -> bool:
     return bool(field.label == FieldDescriptor.LABEL_REQUIRED)  # type: ignore[attr-defined]
 
 
-def _single(field: FieldDescriptor, path: str, outer: tuple[str, ...]) -> Column:
+def _single(field: FieldDescriptor, path: str, outer: tuple[str, ...]) -> Column | None:
     if field.type in _SCALARS:
         return PlainColumn(_SCALARS[field.type]())
     if field.type in _UNSIGNED_64:
@@ -181,8 +190,9 @@ def _single(field: FieldDescriptor, path: str, outer: tuple[str, ...]) -> Column
     if name == "google.protobuf.Duration":
         return _Mapped(_IntervalColumn(), _micros)
     if name in _WRAPPERS:
-        wrapped = message.fields_by_name["value"]
-        return _Mapped(_single(wrapped, path, outer), lambda value: value.value)
+        wrapped = _single(message.fields_by_name["value"], path, outer)
+        assert wrapped is not None
+        return _Mapped(wrapped, lambda value: value.value)
     return _message(message, path, outer)
 
 
