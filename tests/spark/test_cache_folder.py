@@ -1,5 +1,7 @@
 """A folder that many processes may write at the same time."""
 
+import pwd
+import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -20,6 +22,21 @@ def test_a_home_that_cannot_be_written_is_no_hindrance(tmp_path: Path) -> None:
     found = cache_folder({"XDG_CACHE_HOME": str(blocked)})
     assert found.is_dir()
     assert blocked not in found.parents
+
+
+def test_a_user_without_a_home_is_no_hindrance(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def unknown(uid: int) -> pwd.struct_passwd:
+        raise KeyError(uid)
+
+    # As in a container that runs with any user id.
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", unknown)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    found = cache_folder({})
+    assert found.is_dir()
+    assert found.parent == tmp_path
 
 
 def test_the_first_of_many_writers_stays(tmp_path: Path) -> None:

@@ -3,34 +3,56 @@
 import subprocess
 import sys
 
-# A daemon of Spark is a module that is run, and calls `worker` by its name for each task.
+import pytest
+
+# A daemon of Spark is a module that is run, and prints what ends the worker that it forked.
 _DROPPED = """
-import socket, sys
+import socket, sys, traceback
 main = sys.modules["__main__"]
 main.__spec__ = type("Spec", (), {"name": sys.argv[1]})
 
-def worker(sock, authenticated):
+def worker(sock):
+    __import__(sys.argv[2])
     sock.sendall(b"last words")
 
-import pyspark_tidelog
 ours, sparks = socket.socketpair()
 sparks.close()
-print(main.worker(ours, True))
+try:
+    worker(ours)
+except BaseException:
+    traceback.print_exc()
+try:
+    [][0]
+except BaseException:
+    traceback.print_exc()
 """
 
 
-def _dropped(module: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [sys.executable, "-c", _DROPPED, module], capture_output=True, text=True, check=False
+def _dropped(daemon: str, module: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", _DROPPED, daemon, module], capture_output=True, text=True, check=True
     )
+    # Any other trouble is told.
+    assert "IndexError" in done.stderr
+    return done.stderr
 
 
-def test_a_planner_that_knows_our_source_is_quiet() -> None:
-    done = _dropped("pyspark.daemon")
-    assert (done.returncode, done.stdout) == (0, "1\n"), done.stderr
+@pytest.mark.parametrize("module", ["pyspark_tidelog", "tidelog.spark.lake.archiving"])
+def test_a_worker_that_has_to_do_with_us_is_quiet(module: str) -> None:
+    assert "BrokenPipeError" not in _dropped("pyspark.daemon", module)
 
 
 def test_other_programs_are_left_alone() -> None:
-    done = _dropped("somebody.else")
-    assert done.returncode == 1
-    assert "BrokenPipeError" in done.stderr
+    assert "BrokenPipeError" in _dropped("somebody.else", "pyspark_tidelog")
+
+
+def test_an_executors_daemon_is_quiet() -> None:
+    script = (
+        "import runpy, pyspark.daemon as daemon\n"
+        "daemon.manager = lambda: print(type(daemon.traceback).__name__)\n"
+        "runpy.run_module('tidelog.spark.python_daemon', run_name='__main__')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "_Tracebacks\n"

@@ -10,7 +10,9 @@
         .load()
     )
 
-The source is found by its name in any session of PySpark that has this package installed.
+The source is found by its name in any session of PySpark that starts a Python with this package:
+`session()` sees to that, otherwise `PYSPARK_PYTHON` names it. An import leaves that as it is: it is
+also the Python of the user's own functions, on machines that may not have the one of this process.
 """
 
 from importlib import import_module

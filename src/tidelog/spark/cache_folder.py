@@ -10,14 +10,15 @@ from pathlib import Path
 
 def cache_folder(environment: Mapping[str, str]) -> Path:
     """`$XDG_CACHE_HOME/tidelog/spark`; in the temporary folder if that cannot be written."""
-    base = environment.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    wanted = Path(base, "tidelog", "spark")
     try:
+        base = environment.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+        wanted = Path(base, "tidelog", "spark")
         wanted.mkdir(parents=True, exist_ok=True)
-    except OSError:
+        if os.access(wanted, os.W_OK | os.X_OK):
+            return wanted
+    except (OSError, RuntimeError):
+        # RuntimeError is Python's for a user without a home.
         pass
-    if os.access(wanted, os.W_OK | os.X_OK):
-        return wanted
     # Another user of the machine could have put a folder of a well-known name there.
     fallback = Path(tempfile.gettempdir(), f"tidelog-spark-{os.getuid()}")
     fallback.mkdir(mode=0o700, exist_ok=True)

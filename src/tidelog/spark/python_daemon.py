@@ -4,42 +4,43 @@ When Spark drops a worker, the worker tries to write to a socket that is closed.
 hears of that; over a Unix socket the daemon would print a traceback for every worker that is
 dropped, at each `limit` and at the end of each query.
 
-Executors' daemons are this module, as the session asks. Planners', which make and plan sources and
-commit sinks, are always Spark's own: their workers become quiet when they import ours.
+Executors' daemons are this module, as the session asks. Those of the driver, which make and plan
+sources, commit sinks and call functions for each micro-batch, are always Spark's own: their workers
+become quiet when they import ours.
 """
 
-import socket
 import sys
-from collections.abc import Callable
+import traceback
+from types import ModuleType
+from typing import Any
 
-Serve = Callable[[socket.socket, bool], int]
+
+class _Tracebacks:
+    """The module `traceback`, which says nothing of a peer that went away."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(traceback, name)
+
+    def print_exc(self) -> None:
+        if not isinstance(sys.exception(), BrokenPipeError):
+            traceback.print_exc()
 
 
-def quiet(serve: Serve) -> Serve:
-    """Serve Spark until it goes away."""
-
-    def worker(sock: socket.socket, authenticated: bool) -> int:
-        try:
-            return serve(sock, authenticated)
-        except BrokenPipeError:
-            return 1
-
-    return worker
+def quiet(daemon: ModuleType) -> None:
+    """Let the daemon's loop, which prints what ends a worker, pass over dropped ones."""
+    daemon.traceback = _Tracebacks()  # type: ignore[attr-defined]
 
 
 def quiet_this_worker() -> None:
-    """In a worker of Spark's own daemon: end without a word from the next task on.
-
-    The daemon's loop, in this process as it was forked, looks its function up for each task.
-    """
+    """In a worker of Spark's own daemon, whose loop it was forked from: end without a word."""
     main = sys.modules["__main__"]
     spec = getattr(main, "__spec__", None)
     if spec is not None and spec.name == "pyspark.daemon":
-        main.worker = quiet(main.worker)  # type: ignore[attr-defined]
+        quiet(main)
 
 
 if __name__ == "__main__":
     from pyspark import daemon
 
-    daemon.worker = quiet(daemon.worker)  # type: ignore[assignment]
+    quiet(daemon)
     daemon.manager()

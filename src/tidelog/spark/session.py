@@ -11,6 +11,7 @@ import hashlib
 import os
 import re
 import sys
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from tidelog.spark.errors import SparkError
 from tidelog.spark.group_listener import commit_group_offsets
+from tidelog.spark.shielded_java import start_shielded_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -58,35 +60,81 @@ _SETTINGS = {
     "spark.ui.showConsoleProgress": "false",
 }
 
+# Of two threads that find no session, the second must find that of the first.
+_making = threading.Lock()
+
 
 def session(
     app_name: str = "tidelog",
     *,
     master: str | None = None,
     conf: Mapping[str, str] | None = None,
+    is_shielded: bool = False,
 ) -> "SparkSession":
     """The session of this process, or a new one.
 
     Without `master` it runs on this machine (`local[*]`, with task retries), or where
-    `conf["spark.master"]`, `spark-submit` or `SPARK_REMOTE` say. `master` may be an address of
-    Spark Connect (`sc://host:port`). What `conf` holds wins over every setting made here. A session
-    that exists already is given back, with what `conf` asks as far as a running one can take it.
+    `conf["spark.master"]`, `spark-submit`, `SPARK_REMOTE` or `spark-defaults.conf` say. `master`
+    may be an address of Spark Connect (`sc://host:port`). What `conf` holds wins over every setting
+    made here. A session that exists already, in whatever thread, is given back with what `conf`
+    asks as far as a running one can take it. On a `SparkContext` without a session one is made, and
+    what the context was given stays.
+
+    `is_shielded` keeps a SIGTERM from a Java process that is started here, for callers that handle
+    it and then need Spark to end in good order.
     """
     try:
-        from pyspark import SparkContext
-        from pyspark.sql import SparkSession
+        import pyspark.sql  # noqa: F401
     except ImportError as error:
         raise SparkError('Tidelog on Spark needs PySpark: pip install "tidelog[spark]"') from error
     asked = dict(conf or {})
-    if SparkSession.getActiveSession() is not None:
-        return _with_settings(SparkSession.builder, asked).getOrCreate()
-    place = place_of(master, asked, os.environ)
+    with _making:
+        found = existing_session()
+        if found is None:
+            return _new_session(app_name, master, asked, is_shielded=is_shielded)
+        # By the builder of its own kind: the other would ask a Connect session for its address.
+        return _with_settings(type(found).builder, asked).getOrCreate()
+
+
+def existing_session() -> "SparkSession | None":
+    """The session of this process, whichever thread made it."""
+    try:
+        from pyspark.errors import PySparkRuntimeError
+        from pyspark.sql import SparkSession
+    except ImportError:
+        return None
+    try:
+        found = SparkSession.active()
+    except PySparkRuntimeError:
+        return None
+    # PySpark keeps a session whose context was stopped in its place.
+    context = getattr(found, "_sc", None)
+    return None if context is not None and context._jsc is None else found
+
+
+def _new_session(
+    app_name: str, master: str | None, asked: dict[str, str], *, is_shielded: bool
+) -> "SparkSession":
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    context = SparkContext._active_spark_context
+    if context is not None:
+        given = context.getConf()
+        ours = {name: each for name, each in _RUNTIME_SETTINGS.items() if not given.contains(name)}
+        made = _with_settings(SparkSession.builder, {**ours, **asked}).getOrCreate()
+        commit_group_offsets(made)
+        return made
+    defaults = _defaults()
+    place = place_of(master, asked, os.environ, defaults)
     if place.starts_java and SparkContext._gateway is None:
         _prepare_process(place)
-    decided = _decided_by_user() - place.address.keys()
+    decided = _decided_by_user(defaults) - place.address.keys()
     ours = {name: each for name, each in settings_for(place).items() if name not in decided}
-    builder = SparkSession.builder.appName(app_name)
-    made = _with_settings(builder, {**ours, **asked, **place.address}).getOrCreate()
+    settings = {"spark.app.name": app_name, **ours, **asked, **place.address}
+    if is_shielded and place.starts_java and SparkContext._gateway is None:
+        start_shielded_java(settings)
+    made = _with_settings(SparkSession.builder, settings).getOrCreate()
     if not place.is_remote:
         commit_group_offsets(made)
     if place.is_local and not place.is_remote:
@@ -120,14 +168,20 @@ class Place:
         return {"spark.remote" if self.is_remote else "spark.master": self.master}
 
 
-def place_of(master: str | None, conf: Mapping[str, str], environment: Mapping[str, str]) -> Place:
-    """Where the caller, the settings and the environment say that Spark runs, in this order."""
+def place_of(
+    master: str | None,
+    conf: Mapping[str, str],
+    environment: Mapping[str, str],
+    defaults: Mapping[str, str],
+) -> Place:
+    """Where the caller, the settings, the environment and the file of defaults say that Spark runs,
+    in this order."""
     remote = conf.get("spark.remote") or environment.get("SPARK_REMOTE")
     wanted = master or conf.get("spark.remote") or conf.get("spark.master") or remote
     if remote is not None or (wanted is not None and wanted.startswith("sc://")):
         return Place(wanted, is_remote=True)
     if wanted is None and "PYSPARK_GATEWAY_PORT" not in environment:
-        wanted = f"local[*,{TASK_FAILURES_MAX}]"
+        wanted = defaults.get("spark.master") or f"local[*,{TASK_FAILURES_MAX}]"
     return Place(wanted, is_remote=False)
 
 
@@ -153,10 +207,10 @@ def heap_mib(memory_bytes: int) -> int:
     return min(max(memory_bytes // 4 // 2**20, 1024), 4096)
 
 
-def names_in_defaults(text: str) -> set[str]:
-    """The names of the settings in a `spark-defaults.conf`."""
-    found = re.findall(r"^[ \t]*(spark\.[^\s=:]+)", text, re.MULTILINE)
-    return set(found)
+def settings_in_defaults(text: str) -> dict[str, str]:
+    """The settings in a `spark-defaults.conf`."""
+    line = r"^[ \t]*(spark\.[^\s=:]+)[ \t]*[=:]?[ \t]*(.*?)[ \t\r]*$"
+    return dict(re.findall(line, text, re.MULTILINE))
 
 
 def _with_settings(
@@ -176,22 +230,27 @@ def _leave_out_checksum_files(spark: "SparkSession") -> None:
     jvm.org.apache.hadoop.fs.FileSystem.get(local, settings).setWriteChecksum(False)
 
 
-def _decided_by_user() -> set[str]:
+def _decided_by_user(defaults: Mapping[str, str]) -> set[str]:
     """Settings made where Spark itself looks for them: they win over ours too."""
     from pyspark import SparkConf, SparkContext
 
     if "PYSPARK_GATEWAY_PORT" in os.environ:
         SparkContext._ensure_initialized()
         return {name for name, _ in SparkConf().getAll()}
+    return set(defaults)
+
+
+def _defaults() -> dict[str, str]:
+    """What Spark's launcher will read from the user's file, if there is one."""
     folder = os.environ.get("SPARK_CONF_DIR")
     if folder is None and "SPARK_HOME" in os.environ:
         folder = os.path.join(os.environ["SPARK_HOME"], "conf")
     if folder is None:
-        return set()
+        return {}
     try:
-        return names_in_defaults(Path(folder, "spark-defaults.conf").read_text())
+        return settings_in_defaults(Path(folder, "spark-defaults.conf").read_text())
     except OSError:
-        return set()
+        return {}
 
 
 def _prepare_process(place: Place) -> None:
