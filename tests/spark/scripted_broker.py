@@ -32,6 +32,7 @@ class ScriptedBroker:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         self._accepted: list[socket.socket] = []
+        self.client_ids: set[str | None] = set()
         threading.Thread(target=self._accept, daemon=True).start()
 
     def __enter__(self) -> ScriptedBroker:
@@ -68,6 +69,7 @@ class ScriptedBroker:
         with connection, connection.makefile("rb") as stream:
             while len(prefix := stream.read(4)) == 4:
                 header, request = decode_request(stream.read(struct.unpack(">i", prefix)[0]))
+                self.client_ids.add(header.client_id)
                 answer = self._answers[ApiKey(header.api_key)](request)
                 connection.sendall(
                     encode_response(

@@ -81,6 +81,12 @@ def test_positions_by_time(load: Load) -> None:
         load(startingTimestamp="99999999").count()
 
 
+def test_a_start_after_the_end_is_told(load: Load, topic: str) -> None:
+    given = f'{{"{topic}": {{"0": 8, "1": 0, "2": 0}}}}'
+    with pytest.raises(AnalysisException, match=f"{topic}-0 the start 8, after its end 3"):
+        load(startingOffsets=given, endingTimestamp="4000").count()
+
+
 def test_ranges_are_split_into_tasks(load: Load) -> None:
     tasks = load(minPartitions="6").selectExpr("spark_partition_id() AS task", "offset")
     assert len({row["task"] for row in tasks.collect()}) == 6

@@ -37,6 +37,7 @@ class Script:
     refusals: list[ErrorCode]
     port: int = 0
     asked: list[ListOffsetsRequest] = field(default_factory=list)
+    client_ids: set[str | None] = field(default_factory=set)
 
     def metadata(self, _: MetadataRequest) -> MetadataResponse:
         partition = MetadataResponsePartition(partition_index=0, leader_id=0)
@@ -53,16 +54,16 @@ class Script:
             topics=[ListOffsetsTopicResponse(name="orders", partitions=[row])]
         )
 
-    def latest(self) -> dict[TopicPartition, int]:
+    def latest(self, **more: str) -> dict[TopicPartition, int]:
         answers: dict[ApiKey, Answer] = {
             ApiKey.METADATA: self.metadata,
             ApiKey.LIST_OFFSETS: self.list_offsets,
         }
         versions = {ApiKey.METADATA: (0, 13), ApiKey.LIST_OFFSETS: (1, 11)}
         with ScriptedBroker(answers, versions) as peer:
-            self.port = peer.port
+            self.port, self.client_ids = peer.port, peer.client_ids
             options = {"kafka.bootstrap.servers": peer.bootstrap, "subscribe": "orders"}
-            return BrokerCalls(parse_source_options(options)).latest()
+            return BrokerCalls(parse_source_options({**options, **more})).latest()
 
 
 @pytest.mark.parametrize(
@@ -88,3 +89,25 @@ def test_what_does_not_pass_fails_at_once(code: ErrorCode) -> None:
     with pytest.raises(SparkError, match=f"orders-0: {code.name}"):
         script.latest()
     assert len(script.asked) == 1
+
+
+def test_what_takes_longer_is_not_asked_for_without_a_pause() -> None:
+    script = Script([ErrorCode.NOT_LEADER_OR_FOLLOWER] * 10_000)
+    settings = {"fetchOffset.retryIntervalMs": "0", "kafka.default.api.timeout.ms": "300"}
+    with pytest.raises(SparkError, match="no offsets from"):
+        script.latest(**settings)
+    assert 2 <= len(script.asked) <= 10
+
+
+@pytest.mark.parametrize(
+    ("options", "client_id"),
+    [
+        ({}, "tidelog-spark"),
+        ({"groupIdPrefix": "mine"}, "mine"),
+        ({"groupIdPrefix": "mine", "kafka.client.id": "other"}, "other"),
+    ],
+)
+def test_brokers_see_the_client_id(options: dict[str, str], client_id: str) -> None:
+    script = Script([])
+    script.latest(**options)
+    assert script.client_ids == {client_id}

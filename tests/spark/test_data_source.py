@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -108,6 +109,45 @@ def test_partitions_come_and_topics_go_while_a_stream_runs(
             query.awaitTermination(60)
     finally:
         query.stop()
+
+
+def sizes(query: StreamingQuery) -> list[int]:
+    """The records of each micro-batch that had any."""
+    return [each["numInputRows"] for each in query.recentProgress if each["numInputRows"]]
+
+
+def test_an_assigned_partition_is_read_when_enough_is_there_or_long_enough_waited_for(
+    spark: SparkSession, bootstrap: str, topic: str, tmp_path: Path
+) -> None:
+    create_topic(bootstrap, topic, 2)
+    publish(bootstrap, topic, ["other"] * 5)
+    publish(bootstrap, topic, ["first"], partition=1)
+    options = {
+        "kafka.bootstrap.servers": bootstrap,
+        "assign": f'{{"{topic}": [1]}}',
+        "startingOffsets": "earliest",
+        "minOffsetsPerTrigger": "3",
+    }
+    rows = spark.readStream.format("tidelog").options(**options)
+    query = start(rows.option("maxTriggerDelay", "1h").load(), tmp_path)
+    try:
+        eventually(lambda: sizes(query) == [1], "what was there at the start")
+        publish(bootstrap, topic, ["second"], partition=1)
+        time.sleep(1)
+        publish(bootstrap, topic, ["third", "fourth"], partition=1)
+        eventually(lambda: sum(sizes(query)) == 4, "all of them")
+        assert sizes(query) == [1, 3]
+    finally:
+        query.stop()
+    query = start(rows.option("maxTriggerDelay", "1s").load(), tmp_path)
+    try:
+        publish(bootstrap, topic, ["fifth"], partition=1)
+        eventually(lambda: sizes(query) == [1], "the first of this query")
+        publish(bootstrap, topic, ["sixth"], partition=1)
+        eventually(lambda: sizes(query) == [1, 1], "one that waited for no others")
+    finally:
+        query.stop()
+    assert values(spark, tmp_path) == ["fifth", "first", "fourth", "second", "sixth", "third"]
 
 
 def test_a_group_is_up_to_date_while_the_trigger_pauses(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import select
@@ -26,11 +27,19 @@ from confluent_kafka import (
 )
 
 from tests.spark.topics import create_topic, delete_records_before, delete_topic
+from tidelog.client import local as local_files
+from tidelog.client.wire import WireConnection
+from tidelog.protocol.file_reference import FileReference
 from tidelog.protocol.topic_partition import TopicPartition as Name
 from tidelog.protocol.uuids import ZERO_UUID, random_uuid
-from tidelog.spark.connections import PartitionLeader, close_idle_clusters, lent_cluster
+from tidelog.spark.connections import (
+    PartitionLeader,
+    PooledCluster,
+    close_idle_clusters,
+    lent_cluster,
+)
 from tidelog.spark.errors import DataLossError, SparkError
-from tidelog.spark.fetching import FetchSettings, read_range
+from tidelog.spark.fetching import FetchSettings, TopicMadeAnew, read_range
 from tidelog.spark.offsets import OffsetRange
 from tidelog.spark.schema import arrow_schema
 from tidelog.testing import Broker
@@ -45,9 +54,9 @@ def bootstrap(broker: Broker) -> str:
     return broker.bootstrap_servers
 
 
-@pytest.fixture
-def settings(bootstrap: str) -> FetchSettings:
-    return FetchSettings(bootstrap)
+@pytest.fixture(params=[True, False], ids=["files", "tcp"])
+def settings(bootstrap: str, request: pytest.FixtureRequest) -> FetchSettings:
+    return FetchSettings(bootstrap, local_reads=request.param)
 
 
 def produce(bootstrap: str, topic: str, values: range, **config: str) -> None:
@@ -261,12 +270,21 @@ def test_connections_are_kept_between_reads(settings: FetchSettings, topic: str)
     own = replace(settings, client_id=f"kept-{topic}")
     read(own, OffsetRange(topic, 0, 0, 10))
     with lent_cluster(own.bootstrap, own.client_id) as first:
-        leader = first.leaders[Name(topic, 0)]
-        connection = first.cluster.connect(leader.host, leader.port)
+        connection = connection_of(first, own, topic)
     read(own, OffsetRange(topic, 0, 0, 10))
     with lent_cluster(own.bootstrap, own.client_id) as second:
         assert second is first
-        assert second.cluster.connect(leader.host, leader.port) is connection
+        assert connection_of(second, own, topic) is connection
+
+
+def connection_of(pooled: PooledCluster, settings: FetchSettings, topic: str) -> WireConnection:
+    """What the partition was read over."""
+    leader = pooled.leaders[Name(topic, 0)]
+    if not settings.local_reads:
+        return pooled.cluster.connect(leader.host, leader.port)
+    local = pooled.connect_locally(leader)
+    assert local is not None
+    return local
 
 
 def test_an_answer_is_not_lost_with_the_connection_after_it(
@@ -277,8 +295,7 @@ def test_an_answer_is_not_lost_with_the_connection_after_it(
     small = replace(settings, client_id=f"cut-{topic}", max_bytes=1, rows_max=10)
     read(small, OffsetRange(topic, 0, 0, 1))
     with lent_cluster(small.bootstrap, small.client_id) as pooled:
-        leader = pooled.leaders[Name(topic, 0)]
-        wire = pooled.cluster.connect(leader.host, leader.port)._socket
+        wire = connection_of(pooled, small, topic)._socket
     reader = read_range(small, OffsetRange(topic, 0, 0, 2000))
     values = [int(value) for value in next(reader)["value"].to_pylist()]
     assert select.select([wire], [], [], WAIT_S)[0]
@@ -286,6 +303,38 @@ def test_an_answer_is_not_lost_with_the_connection_after_it(
     for batch in reader:
         values.extend(int(value) for value in batch["value"].to_pylist())
     assert values == list(range(2000))
+
+
+def test_files_that_cannot_be_read_come_over_tcp(
+    bootstrap: str, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    produce(bootstrap, topic, range(1000), **{"batch.size": "2000"})
+    read_file, failures = local_files.read_range, []
+
+    def read_or_fail(fd: int, reference: FileReference, allocate: Any) -> memoryview:
+        if reference.position:
+            failures.append(reference)
+            raise OSError(errno.EIO, "the disk fails")
+        return read_file(fd, reference, allocate)
+
+    monkeypatch.setattr(local_files, "read_range", read_or_fail)
+    small = FetchSettings(bootstrap, client_id=f"failing-{topic}", max_bytes=1)
+    assert read_values(small, OffsetRange(topic, 0, 0, 1000)) == list(range(1000))
+    assert len(failures) == 2
+
+
+def test_a_node_that_hands_over_no_files_is_read_over_tcp(
+    bootstrap: str, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of another user, or on another machine, where nobody listens at that name."""
+    produce(bootstrap, topic, range(10))
+    monkeypatch.setattr(
+        "tidelog.spark.connections.find_local_address", lambda *_: "@tidelog-not-here"
+    )
+    remote = FetchSettings(bootstrap, client_id=f"remote-{topic}")
+    assert read_values(remote, OffsetRange(topic, 0, 0, 10)) == list(range(10))
+    with lent_cluster(remote.bootstrap, remote.client_id) as pooled:
+        assert pooled.connect_locally(pooled.leaders[Name(topic, 0)]) is None
 
 
 def _wrong_id(leader: PartitionLeader) -> PartitionLeader:
@@ -342,6 +391,14 @@ def test_an_end_that_does_not_come_fails_in_time(settings: FetchSettings, topic:
         read(hasty, OffsetRange(topic, 0, 0, 11))
 
 
+def test_any_size_of_a_fetch_can_be_asked_for(settings: FetchSettings, topic: str) -> None:
+    produce(settings.bootstrap, topic, range(1))
+    largest = replace(settings, max_bytes=2**31 - 1, timeout_s=1.0)
+    # So many offsets may have more bytes than a fetch can ask for.
+    with pytest.raises(SparkError, match="last stable offset stays at 1"):
+        read(largest, OffsetRange(topic, 0, 0, 2**20))
+
+
 def test_records_that_come_late_are_waited_for(settings: FetchSettings, topic: str) -> None:
     produce(settings.bootstrap, topic, range(10))
     later = threading.Timer(0.7, produce, (settings.bootstrap, topic, range(10, 20)))
@@ -390,6 +447,19 @@ def test_a_topic_made_anew_is_a_loss(settings: FetchSettings, topic: str) -> Non
     create_topic(bootstrap, topic)
     with pytest.raises(DataLossError, match=r"deleted and made anew"):
         list(reader)
+
+
+def test_a_topic_is_known_by_its_id(settings: FetchSettings, topic: str) -> None:
+    produce(settings.bootstrap, topic, range(3))
+    wanted = OffsetRange(topic, 0, 0, 3)
+    assert read_values(settings, wanted) == [0, 1, 2]
+    with lent_cluster(settings.bootstrap) as pooled:
+        known = pooled.leaders[Name(topic, 0)]
+        # What a worker has kept of a topic that is gone says nothing of the one that is there.
+        pooled.leaders[Name(topic, 0)] = _wrong_id(known)
+    assert sum(map(len, read_range(settings, wanted, known.topic_id))) == 3
+    with pytest.raises(TopicMadeAnew, match="deleted and made anew after offset 0"):
+        list(read_range(settings, wanted, b"x" * 16))
 
 
 def test_gaps_that_compaction_left_are_passed_over(tmp_path: Path) -> None:

@@ -181,7 +181,7 @@ def test_a_partition_without_a_leader_is_waited_for() -> None:
 
 @pytest.mark.parametrize(
     ("code", "name"),
-    [(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "TOPIC_AUTHORIZATION_FAILED"), (999, "error 999")],
+    [(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "TOPIC_AUTHORIZATION_FAILED"), (999, "ERROR_999")],
 )
 def test_what_does_not_pass_fails_at_once(code: int, name: str) -> None:
     script = Script([records, refused(code)])

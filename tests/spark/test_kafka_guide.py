@@ -96,6 +96,19 @@ def test_batch_by_pattern(spark: SparkSession, servers: str, topics: tuple[str, 
     assert {row["topic"] for row in rows.select("topic").distinct().collect()} == set(topics)
 
 
+def test_batch_of_assigned_partitions(
+    spark: SparkSession, servers: str, topics: tuple[str, str]
+) -> None:
+    first, second = topics
+    rows = (
+        spark.read.format("tidelog")
+        .option("kafka.bootstrap.servers", servers)
+        .option("assign", f'{{"{first}":[1],"{second}":[0]}}')
+        .load()
+    )
+    assert values(rows) == ["b0", "b1", "b2", "b3", "c0", "c1", "c2"]
+
+
 def test_streams_of_one_topic_with_headers(
     spark: SparkSession, servers: str, topics: tuple[str, str], topic: str, tmp_path: Path
 ) -> None:

@@ -82,6 +82,13 @@ def test_client_settings_reach_the_fetch() -> None:
     assert settings.include_headers
     assert not settings.fail_on_data_loss
     assert not options.fetch_settings().include_headers
+    assert parse(groupIdPrefix="mine").fetch_settings().client_id == "mine"
+
+
+def test_offsets_may_be_asked_for_again_at_once() -> None:
+    assert parse(**{"fetchOffset.retryIntervalMs": "0"}).offset_retry_interval_s == 0
+    with pytest.raises(OptionError, match="retryIntervalMs='-1' is no whole number from 0"):
+        parse(**{"fetchOffset.retryIntervalMs": "-1"})
 
 
 def test_settings_of_kafka_without_a_use_are_accepted() -> None:
@@ -105,11 +112,17 @@ def test_settings_of_kafka_without_a_use_are_accepted() -> None:
         ("kafka.bootstrap.servers", "h", "'h' is not HOST:PORT"),
         ("startingOffsets", "first", "startingOffsets='first'"),
         ("startingTimestamp", "noon", "startingTimestamp='noon'"),
+        ("startingTimestamp", "9" * 19, f"startingTimestamp='{'9' * 19}' is above"),
+        ("startingTimestamp", "9" * 40, f"startingTimestamp='{'9' * 40}' is above"),
+        ("startingOffsets", f'{{"t": {{"0": {2**63}}}}}', f"startingOffsets=.*{2**63} for t-0"),
+        ("kafka.fetch.max.bytes", str(2**31), "kafka.fetch.max.bytes='2147483648' is above"),
         ("startingOffsetsByTimestampStrategy", "guess", "'guess' is none of error, latest"),
         ("failOnDataLoss", "maybe", "failOnDataLoss='maybe' is none of true, false"),
         ("minPartitions", "0", "minPartitions='0' is no whole number from 1"),
         ("maxRecordsPerPartition", "1.5", "maxRecordsPerPartition='1.5'"),
         ("maxTriggerDelay", "soon", "maxTriggerDelay='soon' is no duration"),
+        ("maxTriggerDelay", "9" * 5000, "is no duration"),
+        ("minPartitions", "9" * 5000, "is no whole number"),
         ("groupId", " ", "groupId is empty"),
         ("kafka.isolation.level", "dirty", "kafka.isolation.level='dirty'"),
         ("kafka.auto.offset.reset", "earliest", "kafka.auto.offset.reset is not supported"),

@@ -110,5 +110,11 @@ def test_a_partition_that_was_made_anew_is_read_from_its_beginning() -> None:
     assert plan.losses == ["t-0 was read up to offset 50 and ends at 3 now"]
 
 
+def test_reading_goes_on_at_the_end_of_a_topic_that_was_cut() -> None:
+    plan = plan_stream({A: 50, B: 1}, {A: 40, B: 2}, {A: 0}, lambda topic: topic == "t")
+    assert plan.ranges == [OffsetRange("t", 1, 1, 2)]
+    assert plan.losses == ["t-0 was read up to offset 50 and ends at 40 now"]
+
+
 def test_batches_leave_out_what_is_empty() -> None:
     assert plan_batch({A: 1, B: 4, C: 9}, {A: 3, B: 4, C: 2}) == [OffsetRange("t", 0, 1, 3)]

@@ -94,6 +94,9 @@ def test_times_bound_from_below_only() -> None:
     both = [GreaterThan(TIMESTAMP, moment), GreaterThan(TIMESTAMP, later)]
     assert narrow(both).timestamp_ms_min == ms + 1000
     assert narrow([LessThan(TIMESTAMP, moment)]).timestamp_ms_min is None
+    # Nobody can be asked for records from before 1970, and there may be some.
+    early = datetime(1969, 12, 31, tzinfo=UTC)
+    assert narrow([GreaterThanOrEqual(TIMESTAMP, early)]).timestamp_ms_min is None
 
 
 def test_what_is_not_understood_narrows_nothing() -> None:

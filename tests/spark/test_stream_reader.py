@@ -4,11 +4,13 @@ import pickle
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
 
+from tests.spark.lake.archived import archive, make
 from tests.spark.topics import (
     add_partitions,
     committed,
@@ -129,6 +131,21 @@ def test_new_partitions_are_read_from_their_beginning(
     assert values(reader, start, end) == [b"x"]
 
 
+def test_new_partitions_are_read_from_the_beginning_of_the_lake(
+    bootstrap: str, topic: str, reader_of: MakeReader, tmp_path: Path
+) -> None:
+    create_topic(bootstrap, topic, 2)
+    publish(bootstrap, topic, [f"{at}" for at in range(12)], partition=1)
+    archive(make(tmp_path / "lake", "parquet"), topic, 1, 0, 10)
+    delete_records_before(bootstrap, topic, 1, 10)
+    reader = reader_of(lake=str(tmp_path / "lake"))
+    start = {topic: {"0": 0}}
+    assert reader.latestOffset(start, ReadMaxRows(6)) == {topic: {"0": 0, "1": 6}}
+    end = reader.latestOffset(start, ALL)
+    assert ranges(reader, start, end) == [OffsetRange(topic, 1, 0, 12)]
+    assert len(values(reader, start, end)) == 12
+
+
 def test_new_topics_of_a_pattern_are_read(bootstrap: str, topic: str) -> None:
     options = {
         "kafka.bootstrap.servers": bootstrap,
@@ -194,12 +211,31 @@ def test_available_now_ends_with_what_was_there(
         startingOffsets="earliest", maxOffsetsPerTrigger="3", minOffsetsPerTrigger="3"
     )
     reader.prepareForTriggerAvailableNow()
-    publish(bootstrap, topic, ["late"])
     first = reader.latestOffset(reader.initialOffset(), ReadMaxRows(3))
     assert first == {topic: {"0": 3}}
+    publish(bootstrap, topic, ["late"])
     second = reader.latestOffset(first, ReadMaxRows(3))
     assert second == {topic: {"0": 5}}
     assert reader.latestOffset(second, ReadMaxRows(3)) == second
+
+
+def test_available_now_ends_after_a_start_that_moves(
+    bootstrap: str, topic: str, reader_of: MakeReader
+) -> None:
+    create_topic(bootstrap, topic, 1)
+    publish(bootstrap, topic, ["old"])
+    reader = reader_of()
+    reader.prepareForTriggerAvailableNow()
+    # Spark asks for the start only then, and the topic does not stand still.
+    publish(bootstrap, topic, ["old"])
+    start = reader.initialOffset()
+    assert start == {topic: {"0": 2}}
+    publish(bootstrap, topic, ["new"])
+    assert reader.latestOffset(start, ALL) == start
+    end = reader.latestOffset(start, ALL)
+    assert values(reader, start, end) == [b"new"]
+    publish(bootstrap, topic, ["late"])
+    assert reader.latestOffset(end, ALL) == end
 
 
 def test_ranges_are_split_into_tasks(bootstrap: str, topic: str, reader_of: MakeReader) -> None:
@@ -253,6 +289,28 @@ def test_topics_made_anew_fail_the_query_or_are_read_from_their_beginning(
         strict.partitions(start, end)
     tolerant = reader_of(failOnDataLoss="false")
     assert values(tolerant, start, tolerant.latestOffset(start, ALL)) == [b"new", b"new"]
+
+
+def test_topics_made_anew_are_noticed_by_more_than_their_size(
+    bootstrap: str, topic: str, reader_of: MakeReader
+) -> None:
+    create_topic(bootstrap, topic, 1)
+    publish(bootstrap, topic, ["old"] * 5)
+    strict = reader_of(startingOffsets="earliest")
+    tolerant = reader_of(startingOffsets="earliest", failOnDataLoss="false")
+    start = {topic: {"0": 5}}
+    for reader in (strict, tolerant):
+        assert reader.latestOffset(reader.initialOffset(), ALL) == start
+    delete_topic(bootstrap, topic)
+    create_topic(bootstrap, topic, 1)
+    publish(bootstrap, topic, [f"new {at}" for at in range(8)])
+    with pytest.raises(DataLossError, match=f"{topic}-0 was made anew after offset 5 was read"):
+        strict.latestOffset(start, ALL)
+    # Limited to 5 offsets it would end where the old topic did: as if nothing had come.
+    end = tolerant.latestOffset(start, ReadMaxRows(5))
+    assert values(tolerant, start, end) == [f"new {at}".encode() for at in range(8)]
+    publish(bootstrap, topic, ["new 8"])
+    assert values(tolerant, end, tolerant.latestOffset(end, ALL)) == [b"new 8"]
 
 
 def test_deleted_records_fail_the_query_or_are_passed_over(

@@ -14,13 +14,18 @@ def test_topics_by_name() -> None:
     assert {each.topic for each in chosen} == {"orders", "x"}
 
 
-def test_topics_by_pattern_match_as_a_whole() -> None:
-    assert {
-        each.topic for each in parse_subscription({"subscribepattern": "orders"}).chosen(EXISTING)
-    } == {"orders"}
-    assert {
-        each.topic for each in parse_subscription({"subscribepattern": "orders.*"}).chosen(EXISTING)
-    } == {"orders", "orders-late"}
+@pytest.mark.parametrize(
+    ("pattern", "topics"),
+    [
+        ("orders", {"orders", "orders-late"}),
+        ("late", {"orders-late"}),
+        ("^orders$", {"orders"}),
+        ("orders.*|x", {"orders", "orders-late", "x"}),
+    ],
+)
+def test_topics_by_pattern(pattern: str, topics: set[str]) -> None:
+    chosen = parse_subscription({"subscribepattern": pattern}).chosen(EXISTING)
+    assert {each.topic for each in chosen} == topics
 
 
 def test_partitions_by_name() -> None:

@@ -6,8 +6,9 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from tidelog.spark.broker_calls import BrokerCalls
+from tidelog.spark.errors import OptionError
 from tidelog.spark.lake_lookup import LakeLookup
-from tidelog.spark.offsets import AtTimestamp
+from tidelog.spark.offsets import AtTimestamp, Offsets
 from tidelog.spark.options import SourceOptions
 from tidelog.spark.planning import plan_batch
 from tidelog.spark.positions import Asked, find_positions
@@ -35,11 +36,12 @@ class BatchReader(DataSourceReader):
         ]
         oldest_ms = self._narrowing.timestamp_ms_min
         if oldest_ms is not None:
-            asked.append(Asked("starting", AtTimestamp(max(0, oldest_ms)), falls_to_latest=True))
+            asked.append(Asked("starting", AtTimestamp(oldest_ms), falls_to_latest=True))
         extent, (start, end, *newer) = find_positions(calls, lake, calls.partitions(), *asked)
         start, before = extent.within(start, "start")
         end, after = extent.within(end, "end")
-        report_losses(before + after, fails=options.fail_on_data_loss)
+        report_losses([*extent.losses, *before, *after], fails=options.fail_on_data_loss)
+        _check_order(start, end)
         for offsets in newer:
             start = {name: max(start[name], offset) for name, offset in offsets.items()}
         ranges = [
@@ -47,7 +49,7 @@ class BatchReader(DataSourceReader):
             for each in plan_batch(start, end)
             if self._narrowing.keeps(each.name)
         ]
-        return to_partitions(options, lake, ranges)
+        return to_partitions(options, lake, ranges, calls.topic_ids)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return self._reader.read(partition)
@@ -59,3 +61,13 @@ class PushDownBatchReader(BatchReader):
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
         self._narrowing = narrow(filters)
         return filters
+
+
+def _check_order(start: Offsets, end: Offsets) -> None:
+    """Options of unlike kinds, such as an offset and a time, can be compared only now."""
+    for name in sorted(start.keys() & end.keys()):
+        if start[name] > end[name]:
+            raise OptionError(
+                f"the starting options give {name} the start {start[name]}, after its end "
+                f"{end[name]} by the ending options"
+            )

@@ -28,6 +28,7 @@ from tidelog.spark.passing_errors import BROKER_IN_TROUBLE, LEADER_MOVES
 
 T = TypeVar("T")
 
+_BACKOFF_S_MIN = 0.01
 _BACKOFF_S_MAX = 0.5
 
 _PASSING = LEADER_MOVES | BROKER_IN_TROUBLE
@@ -44,6 +45,7 @@ class _Topics:
     """The partitions that a subscription chooses, by their leaders, and what it does not find."""
 
     leaders: dict[TopicPartition, _Address | None]
+    ids: dict[str, bytes]
     absent: frozenset[str]
 
 
@@ -53,6 +55,8 @@ class BrokerCalls:
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._believed: tuple[float, _Topics] | None = None
+        self.topic_ids: dict[str, bytes] = {}
+        """The ids of the chosen topics, as of the last answer."""
 
     def partitions(self) -> set[TopicPartition]:
         """The partitions to read; OptionError names topics and partitions that there are not."""
@@ -81,6 +85,26 @@ class BrokerCalls:
         """The first offsets of some partitions; those that are gone are left out."""
         return self.list_offsets(dict.fromkeys(names, EARLIEST))[0]
 
+    def ends(self, at_least: Mapping[TopicPartition, int]) -> Offsets:
+        """The ends of partitions, whatever of them is committed.
+
+        Asked again while they are below what is expected: a broker that has just started may not
+        know all yet.
+        """
+
+        def ask(cluster: Cluster) -> Offsets:
+            leaders = self._topics(cluster).leaders
+            asked = [dict.fromkeys(at_least, LATEST)]
+            return self._list_offsets(cluster, leaders, asked, read_committed=False)[0]
+
+        found = self._until_answered(ask)
+        for _ in range(self._options.offset_retries):
+            if all(found.get(name, end) >= end for name, end in at_least.items()):
+                break
+            time.sleep(self._options.offset_retry_interval_s)
+            found = self._until_answered(ask)
+        return found
+
     def list_offsets(self, *asked: Mapping[TopicPartition, int]) -> list[Offsets]:
         """For each mapping from partitions to timestamps the first offsets not older, or -1.
 
@@ -95,7 +119,8 @@ class BrokerCalls:
     def _until_answered(self, ask: Callable[[Cluster], T]) -> T:
         options = self._options
         deadline_s = time.monotonic() + options.api_timeout_s
-        backoff_s = options.offset_retry_interval_s
+        # A broker that is away may be so for long, even if offsets are to be asked for at once.
+        backoff_s = max(options.offset_retry_interval_s, _BACKOFF_S_MIN)
         while True:
             try:
                 with lent_cluster(
@@ -117,6 +142,7 @@ class BrokerCalls:
         if self._believed is not None and now_s < self._believed[0]:
             return self._believed[1]
         topics = self._ask_topics(cluster)
+        self.topic_ids = topics.ids
         self._believed = (now_s + self._options.metadata_ttl_s, topics)
         return topics
 
@@ -125,6 +151,7 @@ class BrokerCalls:
         metadata = cluster.metadata(subscription.topics)
         brokers = {each.node_id: (each.host, each.port) for each in metadata.brokers}
         found: dict[TopicPartition, _Address | None] = {}
+        ids: dict[str, bytes] = {}
         absent = set()
         for topic in metadata.topics:
             name = topic.name or ""
@@ -138,20 +165,25 @@ class BrokerCalls:
                 raise SparkError(f"topic {name}: {ErrorCode(topic.error_code).name}")
             elif topic.error_code:
                 raise _PassingError(f"topic {name}: {ErrorCode(topic.error_code).name}")
+            if not topic.error_code and subscription.chooses_topic(name):
+                ids[name] = topic.topic_id
             for row in topic.partitions:
                 found[TopicPartition(name, row.partition_index)] = brokers.get(row.leader_id)
         chosen = subscription.chosen(found)
         if subscription.partitions is not None:
             absent = {str(name) for name in subscription.partitions - chosen}
-        return _Topics({name: found[name] for name in chosen}, frozenset(absent))
+        return _Topics({name: found[name] for name in chosen}, ids, frozenset(absent))
 
     def _list_offsets(
         self,
         cluster: Cluster,
         leaders: Mapping[TopicPartition, _Address | None],
         asked: Sequence[Mapping[TopicPartition, int]],
+        *,
+        read_committed: bool | None = None,
     ) -> list[Offsets]:
         """All requests are sent before the first answer is read."""
+        is_committed = self._options.read_committed if read_committed is None else read_committed
         sent: list[tuple[int, WireConnection]] = []
         for at, mapping in enumerate(asked):
             by_leader: dict[_Address, dict[TopicPartition, int]] = {}
@@ -164,7 +196,7 @@ class BrokerCalls:
                 by_leader.setdefault(leader, {})[name] = timestamp_ms
             for leader, part in by_leader.items():
                 connection = cluster.connect(*leader)
-                connection.send(self._request(part))
+                connection.send(_request(part, is_committed))
                 sent.append((at, connection))
         found: list[Offsets] = [{} for _ in asked]
         for at, connection in sent:
@@ -178,13 +210,14 @@ class BrokerCalls:
                     found[at][name] = row.offset
         return found
 
-    def _request(self, asked: Mapping[TopicPartition, int]) -> ListOffsetsRequest:
-        topics: dict[str, list[ListOffsetsPartition]] = {}
-        for name, timestamp_ms in asked.items():
-            row = ListOffsetsPartition(partition_index=name.partition, timestamp=timestamp_ms)
-            topics.setdefault(name.topic, []).append(row)
-        return ListOffsetsRequest(
-            replica_id=-1,
-            isolation_level=1 if self._options.read_committed else 0,
-            topics=[ListOffsetsTopic(name=each, partitions=rows) for each, rows in topics.items()],
-        )
+
+def _request(asked: Mapping[TopicPartition, int], is_committed: bool) -> ListOffsetsRequest:
+    topics: dict[str, list[ListOffsetsPartition]] = {}
+    for name, timestamp_ms in asked.items():
+        row = ListOffsetsPartition(partition_index=name.partition, timestamp=timestamp_ms)
+        topics.setdefault(name.topic, []).append(row)
+    return ListOffsetsRequest(
+        replica_id=-1,
+        isolation_level=1 if is_committed else 0,
+        topics=[ListOffsetsTopic(name=each, partitions=rows) for each, rows in topics.items()],
+    )

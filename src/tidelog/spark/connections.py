@@ -4,6 +4,7 @@ A cluster is lent to one reader at a time, so what is in flight on its connectio
 alone. Spark's Python workers are forked; a child starts with no connection.
 """
 
+import logging
 import os
 import threading
 import time
@@ -13,9 +14,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tidelog.client.errors import ConnectError
+from tidelog.client.errors import ClientError, ConnectError
+from tidelog.client.local import LocalConnection, find_local_address
 from tidelog.client.wire import Cluster
 from tidelog.protocol.topic_partition import TopicPartition
+
+_log = logging.getLogger(__name__)
 
 # Brokers close what is idle for ten minutes.
 _IDLE_S_MAX = 300.0
@@ -29,6 +33,7 @@ _KEPT_BYTES_MAX = 64 * 1024 * 1024
 class PartitionLeader:
     """Where a partition is read and written, and by which names."""
 
+    node_id: int
     host: str
     port: int
     topic_id: bytes
@@ -62,6 +67,35 @@ class PooledCluster:
     leaders: dict[TopicPartition, PartitionLeader] = field(default_factory=dict)
     buffer: ReceiveBuffer = field(default_factory=ReceiveBuffer)
     idle_since_s: float = 0.0
+    _local: dict[tuple[str, int], LocalConnection | None] = field(default_factory=dict)
+
+    def connect_locally(self, leader: PartitionLeader) -> LocalConnection | None:
+        """The connection that gives files in place of records; None if the node gives us none."""
+        address = (leader.host, leader.port)
+        if address not in self._local:
+            self._local[address] = self._open_locally(leader)
+        return self._local[address]
+
+    def close(self) -> None:
+        self.cluster.close()
+        for connection in self._local.values():
+            if connection is not None:
+                connection.close()
+        self._local.clear()
+
+    def _open_locally(self, leader: PartitionLeader) -> LocalConnection | None:
+        cluster = self.cluster
+        found = find_local_address(cluster.connect(leader.host, leader.port), leader.node_id)
+        if found is None:
+            return None
+        try:
+            return LocalConnection.open_local(
+                found, client_id=cluster.client_id, timeout_s=cluster.timeout_s
+            )
+        except ClientError as error:
+            # It runs on another machine, in a container, or as another user.
+            _log.debug("records come over TCP: %s", error)
+            return None
 
 
 _Key = tuple[str, str, float]
@@ -85,7 +119,7 @@ def lent_cluster(
     try:
         yield pooled
     except BaseException as error:
-        pooled.cluster.close()
+        pooled.close()
         if isinstance(error, ConnectError):
             # The broker went away: those that idle have lost it too.
             _close(_take_all(key))
@@ -106,7 +140,7 @@ def _take_all(key: _Key) -> list[PooledCluster]:
 
 def _close(clusters: Iterable[PooledCluster]) -> None:
     for each in clusters:
-        each.cluster.close()
+        each.close()
 
 
 def _take(key: _Key) -> PooledCluster | None:

@@ -1,9 +1,10 @@
 """A range of offsets of one partition, read from its leader as Arrow batches.
 
 The next fetch is sent as soon as the answer before it is here: where it begins is known from the
-headers of the batches, so the broker reads while this side decodes. A broker that goes away, a
-leader that moves, and metadata that is behind are waited for; what makes no progress for
-`timeout_s` fails.
+headers of the batches, so the broker reads while this side decodes. A broker on the same machine
+hands over the files that the records lie in (`tidelog.client.local`): then there is nothing to send
+or receive. A broker that goes away, a leader that moves, and metadata that is behind are waited
+for; what makes no progress for `timeout_s` fails.
 """
 
 import logging
@@ -16,6 +17,7 @@ from typing import NoReturn
 import pyarrow as pa
 
 from tidelog.client.errors import ConnectError
+from tidelog.client.local import LocalConnection
 from tidelog.client.wire import WireConnection
 from tidelog.protocol.api_keys import ApiKey
 from tidelog.protocol.apis.fetch import (
@@ -43,6 +45,7 @@ from tidelog.spark.connections import (
 from tidelog.spark.decode import AbortedTransactions, FetchedBatches, RangeDecoder
 from tidelog.spark.errors import DataLossError, SparkError
 from tidelog.spark.offsets import EARLIEST, LATEST, OffsetRange
+from tidelog.spark.options import INT32_MAX
 from tidelog.spark.passing_errors import BROKER_IN_TROUBLE, LEADER_MOVES
 
 _log = logging.getLogger(__name__)
@@ -62,6 +65,10 @@ _MARGIN = 1.125
 _FETCH_BYTES_MIN = 64 * 1024
 # Answers without records before a range is believed to hold no more of them.
 _EMPTY_ANSWERS = 3
+# Of a file so many times more is asked for at once: it takes no memory.
+_FILE_TIMES = 4
+# How often reading files may fail before records come over TCP for the rest of a range.
+_LOCAL_FAILURES_MAX = 2
 
 _PASSING = (
     LEADER_MOVES
@@ -83,7 +90,8 @@ class FetchSettings:
     """How a partition is read.
 
     `max_bytes` is what one fetch may bring, `rows_max` the rows of one Arrow batch, and
-    `timeout_s` how long a broker may be away, or silent, before the read fails.
+    `timeout_s` how long a broker may be away, or silent, before the read fails. With `local_reads`
+    the files of a broker on the same machine are read, if it hands them over.
     """
 
     bootstrap: str
@@ -94,6 +102,24 @@ class FetchSettings:
     max_bytes: int = 8 * 1024 * 1024
     rows_max: int = 10_000
     timeout_s: float = 60.0
+    local_reads: bool = True
+
+
+class OffsetsGone(DataLossError):
+    """Records from `position` on are not in the log; reading can go on at `resumes_at`.
+
+    Everything before `position` was given out.
+    """
+
+    def __init__(self, problem: str, position: int, resumes_at: int) -> None:
+        super().__init__(f"{problem}; set failOnDataLoss to false to go on with what is there")
+        self.problem = problem
+        self.position = position
+        self.resumes_at = resumes_at
+
+
+class TopicMadeAnew(OffsetsGone):
+    """The topic of this name is another one now; reading on would be reading that one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,19 +131,26 @@ class _Fetched:
     aborted: AbortedTransactions | None
 
 
-def read_range(settings: FetchSettings, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
+def read_range(
+    settings: FetchSettings, wanted: OffsetRange, topic_id: bytes | None = None
+) -> Iterator[pa.RecordBatch]:
     """The data records of a range, with the columns of `schema.arrow_schema`.
 
     Control records are left out, and with `read_committed` those of aborted transactions. Offsets
-    that compaction removed are passed over. Offsets that are no longer in the log are a
-    DataLossError, or passed over where `fail_on_data_loss` is off.
+    that compaction removed are passed over. Offsets that are no longer in the log are OffsetsGone,
+    or passed over where `fail_on_data_loss` is off. So is a topic with another id than `topic_id`,
+    if that is given.
     """
     decoder = RangeDecoder(
         wanted, include_headers=settings.include_headers, rows_max=settings.rows_max
     )
-    with closing(_RangeFetch(settings, wanted).answers()) as answers:
-        for each in answers:
-            yield from decoder.add(each.batches, each.aborted, each.start)
+    try:
+        with closing(_RangeFetch(settings, wanted, topic_id).answers()) as answers:
+            for each in answers:
+                yield from decoder.add(each.batches, each.aborted, each.start)
+    except OffsetsGone:
+        yield from decoder.finish()
+        raise
     yield from decoder.finish()
 
 
@@ -132,14 +165,17 @@ class _PassingError(Exception):
 class _RangeFetch:
     """The fetches of one range, one of them in flight while the answer before it is decoded."""
 
-    def __init__(self, settings: FetchSettings, wanted: OffsetRange) -> None:
+    def __init__(
+        self, settings: FetchSettings, wanted: OffsetRange, topic_id: bytes | None
+    ) -> None:
         self._settings = settings
         self._wanted = wanted
         self._name = TopicPartition(wanted.topic, wanted.partition)
         self._position = wanted.start
-        self._topic_id: bytes | None = None
+        self._topic_id = topic_id
         self._bytes_per_offset = float(_BYTES_PER_OFFSET)
         self._empty_answers = 0
+        self._local_failures = 0
         self._backoff_s = _BACKOFF_S_MIN
         self._progress_s = time.monotonic()
 
@@ -156,10 +192,30 @@ class _RangeFetch:
 
     def _fetch_from_leader(self, pooled: PooledCluster) -> Iterator[_Fetched]:
         leader = self._find_leader(pooled)
-        connection = pooled.cluster.connect(leader.host, leader.port)
+        local = self._connect_locally(pooled, leader)
+        if local is None:
+            connection = pooled.cluster.connect(leader.host, leader.port)
+            yield from self._fetch_over(connection, leader, pooled.buffer)
+            return
+        try:
+            yield from self._fetch_over(local, leader, pooled.buffer)
+        except ConnectError:
+            self._local_failures += 1
+            raise
+
+    def _connect_locally(
+        self, pooled: PooledCluster, leader: PartitionLeader
+    ) -> LocalConnection | None:
+        if not self._settings.local_reads or self._local_failures >= _LOCAL_FAILURES_MAX:
+            return None
+        return pooled.connect_locally(leader)
+
+    def _fetch_over(
+        self, connection: WireConnection, leader: PartitionLeader, buffer: ReceiveBuffer
+    ) -> Iterator[_Fetched]:
         self._send(connection, leader)
         while True:
-            fetched = self._receive(connection, leader, pooled.buffer)
+            fetched = self._receive(connection, leader, buffer)
             is_done = self._position >= self._wanted.end
             failure = None if is_done else self._send_ahead(connection, leader)
             if fetched is not None:
@@ -183,14 +239,21 @@ class _RangeFetch:
 
     def _find_leader(self, pooled: PooledCluster) -> PartitionLeader:
         leader = pooled.leaders.get(self._name)
-        if leader is None:
+        if leader is None or self._is_of_other_topic(leader):
+            # What was heard before may be of the topic that is gone.
             leader = self._ask_leader(pooled)
             pooled.leaders[self._name] = leader
-        if self._topic_id is not None and leader.topic_id != self._topic_id:
+        if self._is_of_other_topic(leader):
             self._lose(
-                f"the topic was deleted and made anew after offset {self._position} was read"
+                f"the topic was deleted and made anew after offset {self._position} was read",
+                resumes_at=self._position,
+                kind=TopicMadeAnew,
             )
         return leader
+
+    def _is_of_other_topic(self, leader: PartitionLeader) -> bool:
+        known = {self._topic_id, leader.topic_id} - {None, ZERO_UUID}
+        return len(known) == 2
 
     def _ask_leader(self, pooled: PooledCluster) -> PartitionLeader:
         metadata = pooled.cluster.metadata([self._wanted.topic])
@@ -204,11 +267,14 @@ class _RangeFetch:
                 if row.leader_id not in brokers:
                     raise _PassingError(ErrorCode.LEADER_NOT_AVAILABLE)
                 broker = brokers[row.leader_id]
-                return PartitionLeader(broker.host, broker.port, topic.topic_id, row.leader_epoch)
+                return PartitionLeader(
+                    broker.node_id, broker.host, broker.port, topic.topic_id, row.leader_epoch
+                )
         raise _PassingError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
     def _send(self, connection: WireConnection, leader: PartitionLeader) -> None:
-        size_bytes = self._bytes_to_ask()
+        is_local = isinstance(connection, LocalConnection)
+        size_bytes = self._bytes_to_ask(_FILE_TIMES if is_local else 1)
         partition = FetchPartition(
             partition=self._wanted.partition,
             current_leader_epoch=leader.leader_epoch,
@@ -228,10 +294,11 @@ class _RangeFetch:
         has_id = leader.topic_id != ZERO_UUID
         connection.send(request, version_max=None if has_id else _NAMES_UP_TO)
 
-    def _bytes_to_ask(self) -> int:
+    def _bytes_to_ask(self, times: int) -> int:
         """About what the rest of the range has: a short range does not fetch what follows it."""
         rest = (self._wanted.end - self._position) * self._bytes_per_offset * _MARGIN
-        return min(self._settings.max_bytes, max(_FETCH_BYTES_MIN, int(rest)))
+        most = min(times * self._settings.max_bytes, INT32_MAX)
+        return min(most, max(_FETCH_BYTES_MIN, int(rest)))
 
     def _receive(
         self, connection: WireConnection, leader: PartitionLeader, buffer: ReceiveBuffer
@@ -255,7 +322,10 @@ class _RangeFetch:
         if not row.records:
             self._accept_nothing(row, connection)
             return None
-        return self._accept(row, memoryview(row.records))
+        records = memoryview(row.records)
+        if isinstance(connection, LocalConnection):
+            records = connection.resolve(records, buffer.allocate)
+        return self._accept(row, records)
 
     def _accept(self, row: PartitionData, records: memoryview) -> _Fetched:
         try:
@@ -309,11 +379,11 @@ class _RangeFetch:
         latest = self._ask_offset(connection, LATEST)
         if earliest <= self._position <= latest:
             raise _PassingError(ErrorCode.OFFSET_OUT_OF_RANGE)
-        self._lose(
-            f"offset {self._position} is not in the log, which has {earliest} to {latest} now"
-        )
         is_removed = self._position < earliest < self._wanted.end
-        self._position = earliest if is_removed else self._wanted.end
+        self._lose(
+            f"offset {self._position} is not in the log, which has {earliest} to {latest} now",
+            resumes_at=earliest if is_removed else self._wanted.end,
+        )
 
     def _ask_offset(self, connection: WireConnection, timestamp: int) -> int:
         partition = ListOffsetsPartition(
@@ -330,19 +400,19 @@ class _RangeFetch:
     def _refuse(self, error_code: int) -> NoReturn:
         if error_code in _PASSING:
             raise _PassingError(ErrorCode(error_code))
-        known = {code.value: code.name for code in ErrorCode}
-        name = known.get(error_code, f"error {error_code}")
+        name = ErrorCode(error_code).name
         raise SparkError(f"{self._name} cannot be read from offset {self._position}: {name}")
 
-    def _lose(self, problem: str) -> None:
-        """Records of the range are gone: an error, or a warning."""
+    def _lose(
+        self, problem: str, *, resumes_at: int, kind: type[OffsetsGone] = OffsetsGone
+    ) -> None:
+        """Records of the range are gone: an error, or a warning and on behind them."""
         wanted = self._wanted
         text = f"{self._name}, offsets {wanted.start} to {wanted.end}: {problem}"
         if self._settings.fail_on_data_loss:
-            raise DataLossError(
-                f"{text}; set failOnDataLoss to false to go on with what is there"
-            ) from None
+            raise kind(text, self._position, resumes_at) from None
         _log.warning("%s; going on with what is there", text)
+        self._position = resumes_at
 
     def _note_progress(self) -> None:
         self._progress_s = time.monotonic()
@@ -361,8 +431,10 @@ class _RangeFetch:
         waited_s = time.monotonic() - self._progress_s
         if waited_s >= self._settings.timeout_s:
             if isinstance(error, _PassingError) and error.code in _TOPIC_IS_GONE:
-                self._lose(f"the partition has not been there for {waited_s:.0f} s")
-                self._position = self._wanted.end
+                self._lose(
+                    f"the partition has not been there for {waited_s:.0f} s",
+                    resumes_at=self._wanted.end,
+                )
                 return
             self._check_patience(str(error))
         time.sleep(self._backoff_s)

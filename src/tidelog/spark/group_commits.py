@@ -12,7 +12,7 @@ hears that a micro-batch is complete. `tidelog.spark.session()` adds it.
 import logging
 import time
 
-from tidelog.client.errors import ClientError
+from tidelog.client.errors import ConnectError, CoordinatorError
 from tidelog.protocol.apis.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -30,8 +30,14 @@ _log = logging.getLogger(__name__)
 
 # The newest version that names topics; the next one wants their ids.
 _NAMES_UP_TO = 9
-_PATIENCE_S = 10.0
+# How long a commit is tried: the first one, and those that must not hold up a running query.
+_FIRST_PATIENCE_S = 10.0
+_PATIENCE_S = 2.0
 _PAUSE_S = 0.1
+# A group that refused is left alone for so long.
+_REST_S = 30.0
+# Brokers forget offsets that are not committed again, of a group without members after a week.
+_REFRESH_S = 300.0
 
 _PASSING = COORDINATOR_MOVES | BROKER_IN_TROUBLE
 # A topic that was deleted meanwhile has no offsets to keep.
@@ -50,6 +56,8 @@ class GroupCommits:
         self._group_id = group_id
         self._timeout_s = timeout_s
         self._done: Offsets | None = None
+        self._done_s = 0.0
+        self._rests_until_s = 0.0
 
     @classmethod
     def of(cls, options: SourceOptions) -> "GroupCommits | None":
@@ -61,23 +69,26 @@ class GroupCommits:
         )
 
     def bring_to(self, offsets: Offsets) -> None:
-        """Commit, unless that was the last thing that was done.
+        """Commit, unless that was done a moment ago.
 
         A group that cannot be used is an OptionError at first. Once it has worked, trouble with it
-        is logged and the next commit makes up for it: the query does not depend on it.
+        is logged and a later commit makes up for it: the query does not depend on it.
         """
-        if not offsets or offsets == self._done:
+        now_s = time.monotonic()
+        is_done = offsets == self._done and now_s < self._done_s + _REFRESH_S
+        if not offsets or is_done or now_s < self._rests_until_s:
             return
-        deadline_s = time.monotonic() + _PATIENCE_S
+        deadline_s = now_s + (_FIRST_PATIENCE_S if self._done is None else _PATIENCE_S)
         while True:
             try:
                 refused = self._commit(offsets)
                 trouble = ", ".join(sorted(each.name for each in refused))
-            except ClientError as error:
-                refused = {ErrorCode.COORDINATOR_NOT_AVAILABLE}
-                trouble = str(error)
+            except CoordinatorError as error:
+                refused, trouble = {error.code}, str(error)
+            except ConnectError as error:
+                refused, trouble = {ErrorCode.COORDINATOR_NOT_AVAILABLE}, str(error)
             if not refused:
-                self._done = dict(offsets)
+                self._done, self._done_s = dict(offsets), time.monotonic()
                 return
             is_passing = refused <= _PASSING
             if is_passing and time.monotonic() < deadline_s:
@@ -89,6 +100,7 @@ class GroupCommits:
                     f"option groupId={self._group_id!r}: offsets cannot be committed: {reason}"
                 )
             _log.warning("offsets of group %s are not committed: %s", self._group_id, trouble)
+            self._rests_until_s = time.monotonic() + _REST_S
             return
 
     def _commit(self, offsets: Offsets) -> set[ErrorCode]:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from tidelog.protocol.topic_partition import TopicPartition
+from tidelog.spark.errors import OptionError
 from tidelog.spark.offsets import OffsetRange, Offsets
 
 Coverage = dict[TopicPartition, tuple[int, int]]
@@ -18,16 +19,28 @@ class LakeLookup:
     def __init__(self, path: str | None) -> None:
         self.path = path
 
-    def coverage(self, names: Iterable[TopicPartition]) -> Coverage:
+    def coverage(
+        self, names: Iterable[TopicPartition], topic_ids: Mapping[str, bytes] | None = None
+    ) -> Coverage:
+        """What the archive holds; OptionError if it is of other topics than those with the ids."""
         if self.path is None:
             return {}
         from tidelog.spark.lake.reading import LakeTable
+        from tidelog.spark.lake.same_topic import other_topics
 
         table = LakeTable(self.path)
         wanted = set(names)
+        topics = {each.topic for each in wanted}
+        asked = {topic: each for topic, each in (topic_ids or {}).items() if topic in topics}
+        problems = other_topics(table.snapshot.transaction, asked)
+        if problems:
+            raise OptionError(
+                f"option lake={self.path}: {'; '.join(problems)}. Leave the option out, or give "
+                "the lake that this topic is archived to"
+            )
         return {
             name: covered
-            for topic in {each.topic for each in wanted}
+            for topic in topics
             for partition, covered in table.coverage(topic).items()
             if (name := TopicPartition(topic, partition)) in wanted
         }

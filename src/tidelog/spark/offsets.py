@@ -15,6 +15,7 @@ from tidelog.spark.errors import OptionError
 
 EARLIEST = -2
 LATEST = -1
+INT64_MAX = 2**63 - 1
 
 Offsets = dict[TopicPartition, int]
 
@@ -95,7 +96,8 @@ def parse_offsets(option: str, text: str, lowest: int) -> Offsets:
         for partition, offset in partitions.items():
             if not partition.isdecimal():
                 raise _malformed(option, text, f"{partition!r} is no partition number")
-            if isinstance(offset, bool) or not isinstance(offset, int) or offset < lowest:
+            is_number = isinstance(offset, int) and not isinstance(offset, bool)
+            if not is_number or not lowest <= offset <= INT64_MAX:
                 raise _malformed(
                     option, text, f"{offset!r} for {topic}-{partition} is no number from {lowest}"
                 )

@@ -22,6 +22,7 @@ lake                         an archive of `tidelog lake archive`: what it cover
 filterPushdown               true: filters on topic, partition, offset and timestamp narrow what
                              a batch query reads. Spark 4.3 keeps the narrowed plan with the
                              DataFrame, so use each `load()` with one set of filters only
+localReads                   false: over TCP even if the broker is on the same machine as the task
 valueFormat, ...             see tidelog.spark.formats
 kafkaConsumer.pollTimeoutMs  how long a broker may be away or silent in a task, 60000
 fetchOffset.numRetries       how often offsets that look wrong are asked for again, 3
@@ -29,7 +30,7 @@ fetchOffset.retryIntervalMs  the time between, 10
 partition.metadata.cache.ttl.ms   how long the list of partitions is believed, -1: not at all
 kafka.default.api.timeout.ms how long a broker may be away on the driver, 60000
 kafka.request.timeout.ms     how long one answer may take on the driver, 30000
-kafka.fetch.max.bytes, kafka.max.partition.fetch.bytes     of one fetch, 16 MiB
+kafka.fetch.max.bytes, kafka.max.partition.fetch.bytes     of one fetch, 8 MiB
 kafka.isolation.level        read_committed (default) or read_uncommitted
 """
 
@@ -48,6 +49,7 @@ from tidelog.spark.client_settings import (
 from tidelog.spark.errors import OptionError
 from tidelog.spark.offsets import (
     EARLIEST,
+    INT64_MAX,
     LATEST,
     AtOffsets,
     AtTimestamp,
@@ -63,6 +65,8 @@ from tidelog.spark.subscription import Subscription, parse_subscription
 
 if TYPE_CHECKING:
     from tidelog.spark.fetching import FetchSettings
+
+INT32_MAX = 2**31 - 1
 
 _NAMES = (
     *SUBSCRIPTION_NAMES,
@@ -84,6 +88,7 @@ _NAMES = (
     "groupIdPrefix",
     "lake",
     "filterPushdown",
+    "localReads",
     "kafkaConsumer.pollTimeoutMs",
     "fetchOffset.numRetries",
     "fetchOffset.retryIntervalMs",
@@ -123,6 +128,7 @@ class SourceOptions:
     group_id: str | None
     lake: str | None
     push_down: bool
+    local_reads: bool
     read_committed: bool
     fetch_bytes_max: int | None
     fetch_timeout_s: float
@@ -157,6 +163,7 @@ class SourceOptions:
             include_headers=shown,
             fail_on_data_loss=self.fail_on_data_loss,
             timeout_s=self.fetch_timeout_s,
+            local_reads=self.local_reads,
         )
         if self.fetch_bytes_max is None:
             return settings
@@ -178,8 +185,8 @@ def parse_source_options(options: Mapping[str, str]) -> SourceOptions:
     fetch_bytes = [
         each
         for each in (
-            values.whole("kafka.fetch.max.bytes", 1),
-            values.whole("kafka.max.partition.fetch.bytes", 1),
+            values.whole("kafka.fetch.max.bytes", 1, highest=INT32_MAX),
+            values.whole("kafka.max.partition.fetch.bytes", 1, highest=INT32_MAX),
         )
         if each is not None
     ]
@@ -203,6 +210,7 @@ def parse_source_options(options: Mapping[str, str]) -> SourceOptions:
         group_id=values.text("groupId"),
         lake=values.text("lake"),
         push_down=values.flag("filterPushdown", False),
+        local_reads=values.flag("localReads", True),
         read_committed=values.choice(
             "kafka.isolation.level", ("read_committed", "read_uncommitted")
         )
@@ -212,7 +220,7 @@ def parse_source_options(options: Mapping[str, str]) -> SourceOptions:
         api_timeout_s=values.seconds("kafka.default.api.timeout.ms", 60_000),
         request_timeout_s=values.seconds("kafka.request.timeout.ms", 30_000),
         offset_retries=values.whole("fetchOffset.numRetries", 0, 3),
-        offset_retry_interval_s=values.seconds("fetchOffset.retryIntervalMs", 10),
+        offset_retry_interval_s=values.seconds("fetchOffset.retryIntervalMs", 10, lowest_ms=0),
         metadata_ttl_s=values.whole("partition.metadata.cache.ttl.ms", -1, -1) / 1000,
     )
     least, most = parsed.min_offsets_per_trigger, parsed.max_offsets_per_trigger
@@ -279,24 +287,28 @@ class _Values:
         return value
 
     @overload
-    def whole(self, name: str, lowest: int) -> int | None: ...
+    def whole(self, name: str, lowest: int, *, highest: int = ...) -> int | None: ...
     @overload
-    def whole(self, name: str, lowest: int, default: int) -> int: ...
-    def whole(self, name: str, lowest: int, default: int | None = None) -> int | None:
+    def whole(self, name: str, lowest: int, default: int, *, highest: int = ...) -> int: ...
+    def whole(
+        self, name: str, lowest: int, default: int | None = None, *, highest: int = INT64_MAX
+    ) -> int | None:
         value = self.text(name)
         if value is None:
             return default
-        if not re.fullmatch(r"[+-]?\d{1,19}", value) or int(value) < lowest:
+        if not re.fullmatch(r"[+-]?[0-9]{1,40}", value) or int(value) < lowest:
             raise OptionError(f"option {name}={value!r} is no whole number from {lowest}")
+        if int(value) > highest:
+            raise OptionError(f"option {name}={value!r} is above {highest}")
         return int(value)
 
-    def seconds(self, name: str, default_ms: int) -> float:
-        return self.whole(name, 1, default_ms) / 1000
+    def seconds(self, name: str, default_ms: int, *, lowest_ms: int = 1) -> float:
+        return self.whole(name, lowest_ms, default_ms) / 1000
 
     def duration_s(self, name: str, default: str) -> float:
         """As Spark reads durations: `15m`, `10s`, `500ms`; without a unit milliseconds."""
         value = (self.text(name) or default).lower()
-        parts = re.fullmatch(r"(\d+)\s*([a-z]*)", value)
+        parts = re.fullmatch(r"([0-9]{1,15})\s*([a-z]*)", value)
         unit_ms = _UNITS_MS.get(parts[2] or "ms") if parts else None
         if parts is None or unit_ms is None:
             raise OptionError(f"option {name}={value!r} is no duration such as 15m, 10s or 500ms")

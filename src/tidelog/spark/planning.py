@@ -1,6 +1,6 @@
 """What a query reads, decided from offsets alone: no broker and no Spark is asked here."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 from math import ceil, floor
@@ -22,11 +22,17 @@ def unsettled(start: Offsets, end: Offsets) -> set[TopicPartition]:
     return {name for name, last in end.items() if name not in start or start[name] > last}
 
 
-def plan_stream(start: Offsets, end: Offsets, earliest: Offsets) -> StreamPlan:
+def plan_stream(
+    start: Offsets,
+    end: Offsets,
+    earliest: Offsets,
+    is_same: Callable[[str], bool] = lambda topic: False,
+) -> StreamPlan:
     """The ranges from `start` to `end`; `earliest` is known for those that are unsettled.
 
-    New partitions are read from their earliest offset. A partition whose end moved back was deleted
-    and made anew, or cut by an unclean election: it is read from its earliest offset again.
+    New partitions are read from their earliest offset. A partition whose end moved back was cut by
+    an unclean election if the topic `is_same` as before, and reading goes on at its new end;
+    otherwise it was deleted and made anew, and is read from its earliest offset.
     """
     ranges, losses = [], []
     for name in sorted(start.keys() - end.keys()):
@@ -39,7 +45,7 @@ def plan_stream(start: Offsets, end: Offsets, earliest: Offsets) -> StreamPlan:
                 losses.append(f"the new partition {name} begins at offset {first} instead of 0")
         elif first > end[name]:
             losses.append(f"{name} was read up to offset {first} and ends at {end[name]} now")
-            first = earliest.get(name, end[name])
+            first = end[name] if is_same(name.topic) else earliest.get(name, end[name])
         if first < end[name]:
             ranges.append(OffsetRange(name.topic, name.partition, first, end[name]))
     return StreamPlan(ranges, losses)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from tidelog.protocol.topic_partition import TopicPartition
 from tidelog.spark.broker_calls import BrokerCalls
 from tidelog.spark.errors import OptionError
-from tidelog.spark.lake_lookup import LakeLookup
+from tidelog.spark.lake_lookup import Coverage, LakeLookup
 from tidelog.spark.offsets import (
     EARLIEST,
     LATEST,
@@ -29,6 +29,8 @@ class Extent:
 
     earliest: Offsets
     latest: Offsets
+    losses: tuple[str, ...] = ()
+    """In words, what is known to be amiss with it."""
 
     def within(self, offsets: Offsets, what: str) -> tuple[Offsets, list[str]]:
         """Offsets brought to the nearest that exist, and in words what that leaves out."""
@@ -61,13 +63,16 @@ def find_positions(
     Partitions that went away meanwhile are in none of them.
     """
     questions = [_timestamps(each, names) for each in asked]
+    # Before the ends are asked: an archive that goes on is not beyond them.
+    coverage = lake.coverage(names, calls.topic_ids)
     earliest, latest, *answers = calls.list_offsets(
         dict.fromkeys(names, EARLIEST), dict.fromkeys(names, LATEST), *questions
     )
     present = earliest.keys() & latest.keys()
     extent = Extent(
-        _earliest_with_lake(lake, {name: earliest[name] for name in present}),
+        earliest_with_lake(coverage, {name: earliest[name] for name in present}),
         {name: latest[name] for name in present},
+        tuple(beyond_ends(calls, coverage, latest)),
     )
     found = []
     for each, question, answer in zip(asked, questions, answers, strict=True):
@@ -132,10 +137,27 @@ def _option(asked: Asked) -> str:
     return asked.which + kinds.get(type(asked.position), "Offsets")
 
 
-def _earliest_with_lake(lake: LakeLookup, earliest: Offsets) -> Offsets:
-    coverage = lake.coverage(earliest)
+def earliest_with_lake(coverage: Coverage, earliest: Offsets) -> Offsets:
+    """The first offsets that can be read, given those of the brokers and what a lake covers."""
     if not coverage:
         return earliest
     from tidelog.spark.lake.union import earliest as earliest_of_both
 
     return {name: earliest_of_both(first, coverage.get(name)) for name, first in earliest.items()}
+
+
+def beyond_ends(calls: BrokerCalls, coverage: Coverage, latest: Offsets) -> list[str]:
+    """In words, which partitions end before their archive does: so it is not of what is there.
+
+    `latest` are ends that are known already, and may be those of committed records only.
+    """
+    beyond = {name: end for name, (_, end) in coverage.items() if end > latest.get(name, -1)}
+    if not beyond:
+        return []
+    ends = calls.ends(beyond)
+    return [
+        f"{name} ends at offset {ends[name]}, and the lake holds it up to {end}: it lost its last "
+        "records, or is another topic than the one that was archived"
+        for name, end in sorted(beyond.items())
+        if name in ends and end > ends[name]
+    ]

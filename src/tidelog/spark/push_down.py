@@ -89,7 +89,8 @@ def narrow(filters: Iterable[Filter]) -> Narrowing:
             )
         elif attribute == ("timestamp",):
             oldest, _ = _interval(each, datetime, value)
-            if oldest is not None:
+            # Brokers take negative times for questions of another kind.
+            if oldest is not None and oldest >= _EPOCH:
                 known = narrowed.timestamp_ms_min
                 oldest_ms = _milliseconds(oldest)
                 narrowed = replace(

@@ -1,13 +1,14 @@
 """A range of offsets as a task gets it, and how the task reads it."""
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
+from tidelog.protocol.uuids import ZERO_UUID
 from tidelog.spark.errors import DataLossError
 from tidelog.spark.lake_lookup import LakeLookup
 from tidelog.spark.offsets import OffsetRange
@@ -17,20 +18,30 @@ from tidelog.spark.worker_memory import freeze_imports
 
 if TYPE_CHECKING:
     from tidelog.spark.formats import ValueFormat
-    from tidelog.spark.lake.union import Where
 
 _log = logging.getLogger(__name__)
 
 
 class RangePartition(InputPartition):
-    """What one task reads: a range of one partition, from the broker or from the lake."""
+    """What one task reads: a range of one partition.
 
-    def __init__(self, wanted: OffsetRange, where: "Where" = "broker") -> None:
+    `covered` are the offsets `[start, end)` of the partition that the lake held when the range was
+    planned: the task reads these there and the others from the broker, one after the other.
+    `topic_id` is the id of the topic then, if the brokers told one.
+    """
+
+    def __init__(
+        self,
+        wanted: OffsetRange,
+        covered: tuple[int, int] | None = None,
+        topic_id: bytes | None = None,
+    ) -> None:
         self.range = wanted
-        self.where = where
+        self.covered = covered
+        self.topic_id = topic_id
 
     def __repr__(self) -> str:
-        return f"RangePartition({self.range}, {self.where})"
+        return f"RangePartition({self.range}, {self.covered})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,33 +66,37 @@ class RangeReader:
         freeze_imports()
 
     def _batches(self, partition: RangePartition) -> Iterator[pa.RecordBatch]:
-        if partition.where == "broker":
+        if self.options.lake is None:
             from tidelog.spark.fetching import read_range
 
             settings = self.options.fetch_settings(include_headers=self.include_headers)
-            return read_range(settings, partition.range)
-        from tidelog.spark.lake.reading import LakeTable
+            return read_range(settings, partition.range, partition.topic_id)
+        from tidelog.spark.lake.union_reading import read_lake_and_broker
 
-        assert self.options.lake is not None
-        table = LakeTable(self.options.lake)
-        return table.read_range(partition.range, include_headers=self.include_headers)
+        return read_lake_and_broker(
+            self.options,
+            partition.range,
+            partition.covered,
+            partition.topic_id,
+            include_headers=self.include_headers,
+        )
 
 
 def to_partitions(
-    options: SourceOptions, lake: LakeLookup, ranges: Iterable[OffsetRange]
+    options: SourceOptions,
+    lake: LakeLookup,
+    ranges: Iterable[OffsetRange],
+    topic_ids: Mapping[str, bytes],
 ) -> list[InputPartition]:
-    """Ranges cut into tasks: by size, and where the lake ends and the broker begins."""
-    parts = split_ranges(ranges, options.min_partitions, options.max_records_per_partition)
-    coverage = lake.coverage(each.name for each in parts) if parts else {}
-    if not coverage:
-        return [RangePartition(each) for each in parts]
-    from tidelog.spark.lake.union import split_with_lake
+    """Ranges cut into tasks by size alone.
 
-    return [
-        RangePartition(piece, where)
-        for each in parts
-        for where, piece in split_with_lake(each, coverage.get(each.name))
-    ]
+    Where the lake ends is no cut: it may end elsewhere when a micro-batch is run again, and the
+    sinks rely on each task having the rows that it had before.
+    """
+    parts = split_ranges(ranges, options.min_partitions, options.max_records_per_partition)
+    coverage = lake.coverage((each.name for each in parts), topic_ids) if parts else {}
+    ids = {topic: each for topic, each in topic_ids.items() if each != ZERO_UUID}
+    return [RangePartition(each, coverage.get(each.name), ids.get(each.topic)) for each in parts]
 
 
 def report_losses(losses: list[str], *, fails: bool) -> None:

@@ -19,6 +19,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from tidelog.protocol.topic_partition import TopicPartition
 from tidelog.spark.broker_calls import BrokerCalls
 from tidelog.spark.group_commits import GroupCommits
 from tidelog.spark.lake_lookup import LakeLookup
@@ -26,6 +27,7 @@ from tidelog.spark.offsets import (
     LATEST,
     AtOffsets,
     Everywhere,
+    OffsetRange,
     Offsets,
     Position,
     offsets_from_json,
@@ -33,8 +35,9 @@ from tidelog.spark.offsets import (
 )
 from tidelog.spark.options import SourceOptions
 from tidelog.spark.planning import limit_rate, plan_stream, unsettled, waiting
-from tidelog.spark.positions import Asked, find_positions
+from tidelog.spark.positions import Asked, beyond_ends, earliest_with_lake, find_positions
 from tidelog.spark.range_partition import RangeReader, report_losses, to_partitions
+from tidelog.spark.topic_identity import TopicIdentities
 
 Json = dict[str, Any]
 
@@ -51,6 +54,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._initial: Offsets | None = None
         self._is_start_recorded = False
         self._latest: Offsets = {}
+        self._is_lake_checked = False
+        self._identities = TopicIdentities()
+        self._made_anew: set[TopicPartition] = set()
+        """Partitions whose offsets are those of a topic that is gone, until a batch is planned."""
+        self._is_available_now = False
         self._available_now: Offsets | None = None
         self._last_trigger_s: float | None = None
 
@@ -68,8 +76,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """What is there now is what the query will read before it ends."""
-        self._available_now = self._calls.latest()
+        """The query reads what is there when it first asks, and ends.
+
+        Not what is there now: the start is found after this, and may be the latest offset.
+        """
+        self._is_available_now = True
 
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:  # noqa: N802
         """The end of the next micro-batch; `start` again if there is none to run.
@@ -77,17 +88,22 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Spark asks when everything before `start` is processed and in its checkpoint.
         """
         begin = offsets_from_json(start)
-        self._commit_group(begin)
         end = self._latest = self._find_latest(begin)
+        # Behind the other calls: those wait for a broker that is away.
+        self._commit_group(begin)
+        self._look_for_topics_made_anew(begin)
         if self._must_record_start(begin):
             return start
+        begin = self._without_made_anew(begin)
         new = unsettled(begin, end)
         if new:
-            begin |= self._calls.earliest(new)
+            begin |= self._earliest(begin, new)
         if self._must_wait(begin, end, limit):
             return start
         if isinstance(limit, ReadMaxRows):
-            end = limit_rate(begin, end, limit.max_rows)
+            # A limited end may be the very offset of the old topic, and Spark would see no news.
+            whole = {name: end[name] for name in self._made_anew & end.keys()}
+            end = limit_rate(begin, end, limit.max_rows) | whole
         self._last_trigger_s = time.monotonic()
         return offsets_to_json(end)
 
@@ -102,9 +118,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if begin == self._initial and not self._is_start_recorded:
             # The first micro-batch is run again after a crash, from a start that is looked up anew.
             begin = {name: min(begin[name], stop[name]) for name in begin.keys() & stop.keys()}
-        plan = plan_stream(begin, stop, self._calls.earliest(unsettled(begin, stop)))
+        begin = self._without_made_anew(begin)
+        self._made_anew.clear()
+        self._check_lake(stop)
+        earliest = self._earliest(begin, unsettled(begin, stop))
+        plan = plan_stream(begin, stop, earliest, self._identities.is_same)
         report_losses(plan.losses, fails=self._options.fail_on_data_loss)
-        return to_partitions(self._options, self._lake, plan.ranges)
+        ranges = self._ranges_to_read(plan.ranges)
+        return to_partitions(self._options, self._lake, ranges, self._calls.topic_ids)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return self._reader.read(partition)
@@ -112,6 +133,41 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def commit(self, end: Json) -> None:
         """Spark tells this one micro-batch late; as a rule `latestOffset` has heard of it."""
         self._commit_group(offsets_from_json(end))
+
+    def _ranges_to_read(self, planned: list[OffsetRange]) -> list[OffsetRange]:
+        """What tasks are to read of a micro-batch: all of it."""
+        return planned
+
+    def _look_for_topics_made_anew(self, begin: Offsets) -> None:
+        remade = self._identities.notice(self._calls.topic_ids)
+        read = {name: offset for name, offset in begin.items() if name.topic in remade}
+        self._made_anew |= read.keys()
+        losses = [
+            f"{name} was made anew after offset {offset} was read" for name, offset in read.items()
+        ]
+        report_losses(losses, fails=self._options.fail_on_data_loss)
+
+    def _without_made_anew(self, begin: Offsets) -> Offsets:
+        """Offsets as if partitions that were made anew were new, which they are."""
+        return {name: offset for name, offset in begin.items() if name not in self._made_anew}
+
+    def _earliest(self, begin: Offsets, names: set[TopicPartition]) -> Offsets:
+        """Where partitions begin; the lake may have more of those that are new to the query.
+
+        Of partitions that were made anew it has what was there before.
+        """
+        found = self._calls.earliest(names)
+        new = {name: offset for name, offset in found.items() if name not in begin}
+        coverage = self._lake.coverage(new, self._calls.topic_ids)
+        return found | earliest_with_lake(coverage, new)
+
+    def _check_lake(self, stop: Offsets) -> None:
+        """Look once whether the lake is of these topics: who goes on has looked up no start."""
+        if self._options.lake is None or self._is_lake_checked:
+            return
+        losses = beyond_ends(self._calls, self._lake.coverage(stop), {})
+        report_losses(losses, fails=self._options.fail_on_data_loss)
+        self._is_lake_checked = True
 
     def _commit_group(self, offsets: Offsets) -> None:
         if self._group is not None:
@@ -121,8 +177,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         options = self._options
         asked = Asked("starting", options.stream_start, options.start_falls_to_latest)
         extent, (found,) = find_positions(self._calls, self._lake, self._calls.partitions(), asked)
+        self._identities.notice(self._calls.topic_ids)
         start, losses = extent.within(found, "start")
-        report_losses(losses, fails=options.fail_on_data_loss)
+        report_losses([*extent.losses, *losses], fails=options.fail_on_data_loss)
+        self._is_lake_checked = True
         return start
 
     def _find_latest(self, begin: Offsets) -> Offsets:
@@ -135,6 +193,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             # A broker that has just started may not know all yet.
             time.sleep(self._options.offset_retry_interval_s)
             latest = self._calls.latest()
+        if self._is_available_now:
+            self._available_now = latest
         return latest
 
     def _must_record_start(self, begin: Offsets) -> bool:
@@ -153,7 +213,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _must_wait(self, begin: Offsets, end: Offsets, limit: ReadLimit) -> bool:
         """Whether minOffsetsPerTrigger lets the micro-batch wait for more."""
         least = self._options.min_offsets_per_trigger
-        if least is None or isinstance(limit, ReadAllAvailable) or self._available_now is not None:
+        if least is None or isinstance(limit, ReadAllAvailable) or self._is_available_now:
             return False
         if self._last_trigger_s is None or waiting(begin, end) >= least:
             return False

@@ -28,7 +28,8 @@ class Subscription:
 
     def chooses_topic(self, topic: str) -> bool:
         if self.pattern is not None:
-            return re.fullmatch(self.pattern, topic) is not None
+            # Found anywhere in the name, as Spark's Kafka source does it.
+            return re.search(self.pattern, topic) is not None
         assert self.topics is not None
         return topic in self.topics
 
