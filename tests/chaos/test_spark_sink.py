@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
 import subprocess
 import sys
@@ -10,11 +11,19 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    KafkaError,
+    Message,
+    Producer,
+    TopicPartition,
+)
 
 from tests.spark.topics import create_topic
 from tidelog.testing import Broker
@@ -67,9 +76,10 @@ class Load:
 class Copier:
     """The process of the query, and what it started."""
 
-    def __init__(self, bootstrap: str, folder: Path) -> None:
+    def __init__(self, bootstrap: str, folder: Path, target: str = TARGET) -> None:
         self._bootstrap = bootstrap
         self._folder = folder
+        self._target = target
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self, mode: str = "forever") -> None:
@@ -81,7 +91,7 @@ class Copier:
                     "tests.chaos.spark_copy_run",
                     self._bootstrap,
                     SOURCE,
-                    TARGET,
+                    self._target,
                     str(self._folder / "checkpoint"),
                     mode,
                 ],
@@ -144,8 +154,28 @@ def _is_worker(process: psutil.Process) -> bool:
         return False
 
 
-def values_of(bootstrap: str, topic: str) -> Counter[bytes]:
-    """How often each value is there for a reader of committed records."""
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A record by the place of the original, and a checksum of its value."""
+
+    origin: str
+    checksum: str
+
+    @classmethod
+    def original(cls, message: Message) -> Row:
+        return cls(f"{message.partition()}-{message.offset()}", _checksum(message))
+
+    @classmethod
+    def copy(cls, message: Message) -> Row:
+        return cls(message.key().decode(), _checksum(message))
+
+
+def _checksum(message: Message) -> str:
+    return hashlib.sha256(message.value()).hexdigest()
+
+
+def rows_of(bootstrap: str, topic: str, row: Callable[[Message], Row]) -> Counter[Row]:
+    """How often each row is there for a reader of committed records."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -154,7 +184,7 @@ def values_of(bootstrap: str, topic: str) -> Counter[bytes]:
             "enable.partition.eof": True,
         }
     )
-    found: Counter[bytes] = Counter()
+    found: Counter[Row] = Counter()
     try:
         consumer.assign(
             [TopicPartition(topic, each, OFFSET_BEGINNING) for each in range(PARTITIONS)]
@@ -167,7 +197,7 @@ def values_of(bootstrap: str, topic: str) -> Counter[bytes]:
                 assert message.error().code() == KafkaError._PARTITION_EOF
                 reading.discard(message.partition())
             else:
-                found[message.value()] += 1
+                found[row(message)] += 1
     finally:
         consumer.close()
     return found
@@ -222,7 +252,8 @@ def run_rounds(
         copier.kill_driver()
         copier.start("drain")
         copier.wait(DRAIN_S_MAX)
-        source, target = values_of(bootstrap, SOURCE), values_of(bootstrap, TARGET)
+        source = rows_of(bootstrap, SOURCE, Row.original)
+        target = rows_of(bootstrap, TARGET, Row.copy)
         assert len(source) == source.total() == load.sent
         missing, surplus = source - target, target - source
         assert not missing, f"{missing.total()} of {source.total()} rows are missing: {missing}"
@@ -235,9 +266,12 @@ def kill_driver(broker: Broker, copier: Copier, rng: random.Random) -> None:
 
 
 def kill_workers(broker: Broker, copier: Copier, rng: random.Random) -> None:
+    killed = 0
     for _ in range(rng.randint(1, 3)):
-        copier.kill_workers()
+        killed += copier.kill_workers()
         time.sleep(rng.uniform(0.2, 0.8))
+    # The query has just written: its workers idle for a minute before Spark lets them go.
+    assert killed
 
 
 def kill_broker(broker: Broker, copier: Copier, rng: random.Random) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,8 +14,9 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from tidelog.spark.sink import SinkOptions, TidelogStreamWriter, parse_sink_options, part
 from tidelog.spark.sink.brokers import Brokers, lent_brokers
-from tidelog.spark.sink.markers import Decision, Markers
+from tidelog.spark.sink.markers import DecidedPart, Decision, Markers
 from tidelog.spark.sink.messages import Prepared
+from tidelog.spark.sink.names import WriterKind, WriterNames
 from tidelog.spark.sink.task import TaskIdentity
 
 # Of every topic that says nothing else.
@@ -45,11 +46,11 @@ class Query:
     query_id: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     @property
-    def decision_group(self) -> str:
-        return f"{self.options.transactional_id_prefix}-{self.query_id}"
+    def names(self) -> WriterNames:
+        return WriterNames(self.options.transactional_id_prefix, WriterKind.QUERY, self.query_id)
 
     def transactional_id(self, partition_id: int) -> str:
-        return f"{self.decision_group}-{partition_id}"
+        return self.names.task(partition_id)
 
     def writer(self) -> TidelogStreamWriter:
         return TidelogStreamWriter(self.options, SCHEMA)
@@ -70,7 +71,7 @@ class Query:
     def commit(self, messages: Messages, batch_id: int) -> None:
         self.writer().commit(messages, batch_id)
 
-    def abort(self, messages: Messages, batch_id: int) -> None:
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
         self.writer().abort(messages, batch_id)
 
     def run(self, batch_id: int, parts: Parts) -> Messages:
@@ -84,11 +85,13 @@ class Query:
 
     def decide(self, messages: Messages, batch_id: int) -> None:
         """The commit of a driver that dies when it has recorded its decision."""
-        transactions = tuple(each.transaction for each in messages if isinstance(each, Prepared))
+        parts = tuple(
+            DecidedPart(each.transaction, each.shape)
+            for each in messages
+            if isinstance(each, Prepared)
+        )
         with self.brokers() as brokers:
-            Markers(brokers).record(
-                self.decision_group, Decision(batch_id, len(messages), transactions)
-            )
+            Markers(brokers).record(self.names, Decision(batch_id, parts))
 
     @contextmanager
     def brokers(self) -> Iterator[Brokers]:

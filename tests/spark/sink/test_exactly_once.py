@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
+from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from tests.spark.sink.committed import WAIT_S, assert_committed, committed_values
-from tests.spark.sink.query import Parts, Query, kinds, rows
+from tests.spark.sink.query import Messages, Parts, Query, kinds, rows
 from tidelog.spark.errors import OptionError, SparkError
-from tidelog.spark.sink import part
-from tidelog.spark.sink.markers import MARKER_PLACE, Decision, Markers
+from tidelog.spark.sink import markers, part
+from tidelog.spark.sink.markers import MARKER_PLACE, DecidedPart, Decision, Markers
 from tidelog.spark.sink.messages import Prepared
+from tidelog.spark.sink.shape import Shape
 from tidelog.spark.sink.transaction import ONGOING, OpenTransaction, Transactions
 
 BATCH: Parts = {
@@ -117,18 +123,82 @@ def test_a_part_that_is_lost_after_the_decision_is_written_again(
     check(query, [*values, *ALL, "last"])
 
 
-def test_lost_parts_are_not_made_up_from_other_rows(query: Query, values: list[str]) -> None:
+OTHER_SPLITS: dict[str, Parts] = {
+    "fewer tasks": {0: BATCH[0]},
+    "fewer tasks, all rows": {0: ALL},
+    "a row has moved": {0: ALL[:39], 1: ["a39", "b0"], 2: [], 3: BATCH[3]},
+    "all rows are in the part that was lost": {0: [], 1: ALL, 2: [], 3: []},
+    "all rows are in another one": {0: ALL, 1: [], 2: [], 3: []},
+    "as many rows, but others": {0: [*ALL[1:40], "b0"], 1: ["a0"], 2: [], 3: ["d10", *ALL[42:]]},
+    "a part is gone": {0: BATCH[0], 1: [*BATCH[1], *BATCH[3]], 2: [], 3: []},
+}
+
+
+@pytest.mark.parametrize("split", OTHER_SPLITS)
+def test_lost_parts_are_not_made_up_from_other_rows(
+    query: Query, values: list[str], split: str
+) -> None:
+    """The parts of a batch are told by their numbers alone only if none of them was lost."""
+    query.decide(query.write(1, BATCH), 1)
+    with query.brokers() as brokers:
+        Transactions(brokers).init(query.transactional_id(1), 60_000)
+    for _ in range(2):
+        query.start_again()
+        messages = query.write(1, OTHER_SPLITS[split])
+        with pytest.raises(SparkError, match="split among the tasks in another way") as raised:
+            query.commit(messages, 1)
+        assert "task-" in str(raised.value)
+        query.abort(messages, 1)
+    check(query, [*values, *BATCH[0], *BATCH[3]])
+    # With the plan that it had, the query goes on.
+    query.start_again()
+    query.run(1, BATCH)
+    query.run(2, {0: ["last"]})
+    check(query, [*values, *ALL, "last"])
+
+
+def test_without_its_decision_the_parts_of_a_batch_are_told_by_their_numbers(
+    query: Query, values: list[str]
+) -> None:
+    """The way out for one who knows that the rows are the right ones."""
+    query.decide(query.write(1, BATCH), 1)
+    with query.brokers() as brokers:
+        Transactions(brokers).init(query.transactional_id(1), 60_000)
+    query.start_again()
+    parts: Parts = {**BATCH, 0: ["other"], 1: ["new"]}
+    messages = query.write(1, parts)
+    with pytest.raises(SparkError, match="in another way"):
+        query.commit(messages, 1)
+    query.abort(messages, 1)
+    admin = AdminClient({"bootstrap.servers": query.options.bootstrap})
+    for deleted in admin.delete_consumer_groups([query.names.decision]).values():
+        deleted.result(WAIT_S)
+    query.start_again()
+    query.run(1, parts)
+    check(query, [*values, *BATCH[0], "new", *BATCH[3]])
+
+
+def test_a_task_that_had_no_rows_does_not_write_those_of_a_lost_part(
+    query: Query, values: list[str]
+) -> None:
     query.decide(query.write(1, BATCH), 1)
     with query.brokers() as brokers:
         Transactions(brokers).init(query.transactional_id(0), 60_000)
     query.start_again()
     with pytest.raises(SparkError, match="split among the tasks in another way"):
         query.write_part(1, 2, [rows(["x"])])
-    messages = query.write(1, {0: BATCH[0]})
-    with pytest.raises(SparkError, match="1 tasks is not the one that was decided"):
-        query.commit(messages, 1)
-    query.abort(messages, 1)
     check(query, values + ALL[40:])
+
+
+@pytest.mark.parametrize("split", OTHER_SPLITS)
+def test_another_split_is_harmless_if_nothing_was_lost(
+    query: Query, values: list[str], split: str
+) -> None:
+    query.decide(query.write(1, BATCH), 1)
+    query.start_again()
+    assert "Prepared" not in kinds(query.run(1, OTHER_SPLITS[split]))
+    query.run(2, {0: ["last"]})
+    check(query, [*values, *ALL, "last"])
 
 
 def test_the_newer_of_two_attempts_counts(query: Query, values: list[str]) -> None:
@@ -189,17 +259,69 @@ def test_transactions_that_run_out_of_time_after_the_decision(
     check(query, values + ALL)
 
 
-def test_abort_leaves_nothing_open(query: Query, values: list[str]) -> None:
-    messages = query.write(1, BATCH)
-    query.abort([*messages[:1], *messages[2:]], 1)
+def open_tasks(query: Query) -> list[int]:
     with query.brokers() as brokers:
         states = Transactions(brokers).describe(query.transactional_id(each) for each in range(4))
-    # Nobody has told the driver of task 1, nor was there anything to do for task 2.
-    still_open = [each for each, state in states.items() if state.transaction_state == ONGOING]
-    assert still_open == [query.transactional_id(1)]
+    return [
+        number for number, state in enumerate(states.values()) if state.transaction_state == ONGOING
+    ]
+
+
+def test_abort_leaves_nothing_open(query: Query, values: list[str]) -> None:
+    messages = query.write(1, BATCH)
+    # Task 1 was killed: nobody has told the driver of its transaction.
+    query.abort([messages[0], None, *messages[2:]], 1)
+    assert open_tasks(query) == []
     query.start_again()
     query.run(1, BATCH)
     check(query, values + ALL)
+
+
+@pytest.mark.parametrize("scheme", ["", "file:", "file://"])
+def test_abort_when_no_task_has_told_anything(
+    query: Query, values: list[str], tmp_path: Path, scheme: str
+) -> None:
+    query.write(1, BATCH)
+    (tmp_path / "metadata").write_text(json.dumps({"id": query.query_id}))
+    known = replace(query.options, checkpoint_location=f"{scheme}{tmp_path}")
+    Query(known, query.query_id).abort([None] * 4, 1)
+    assert open_tasks(query) == []
+    # A checkpoint that is elsewhere tells nothing, which is no error.
+    query.write(1, BATCH)
+    for elsewhere in (None, "s3://bucket/checkpoint", str(tmp_path / "other")):
+        Query(replace(known, checkpoint_location=elsewhere), query.query_id).abort([None] * 4, 1)
+    assert open_tasks(query) == [0, 1, 3]
+    query.start_again()
+    query.run(1, BATCH)
+    check(query, values + ALL)
+
+
+def test_abort_of_tasks_whose_number_is_not_known(query: Query, values: list[str]) -> None:
+    query.write(1, BATCH)
+    query.writer().abort_query(query.query_id, 1)
+    assert open_tasks(query) == []
+    query.decide(query.write(1, BATCH), 1)
+    query.writer().abort_query(query.query_id, 1)
+    query.writer().abort_query(query.query_id, 0)
+    query.start_again()
+    assert kinds(query.run(1, BATCH)) == AGAIN
+    check(query, values + ALL)
+
+
+def test_abort_lets_be_what_is_decided_or_of_another_run(query: Query, values: list[str]) -> None:
+    messages = query.write(1, BATCH)
+    query.decide(messages, 1)
+    query.abort([None] * 4, 1)
+    query.abort([messages[0], None, None, None], 1)
+    query.start_again()
+    assert kinds(query.run(1, BATCH)) == AGAIN
+    older = query.write(2, {0: ["x"], 1: ["y"]})
+    query.start_again()
+    newer = query.write(2, {0: ["x"], 1: ["y"]})
+    # The older run knows of task 0 alone, and sees that it was taken over.
+    query.abort([older[0], None], 2)
+    query.commit(newer, 2)
+    check(query, [*values, *ALL, "x", "y"])
 
 
 def test_abort_does_not_undo_a_decision(query: Query, values: list[str]) -> None:
@@ -219,26 +341,92 @@ def test_another_query_has_its_own_batches(query: Query, values: list[str]) -> N
 
 
 def test_a_decision_of_many_tasks_is_read_as_it_was_written(query: Query) -> None:
-    transactions = tuple(
-        OpenTransaction(query.transactional_id(number), 10**15 + number, 30_000, True)
+    parts = tuple(
+        DecidedPart(
+            OpenTransaction(query.transactional_id(number), 10**15 + number, 30_000, True),
+            Shape(number, 10**9 - number),
+        )
         for number in range(1_000)
     )
-    decision = Decision(41, 2_000, transactions)
+    decision = Decision(41, parts)
     with query.brokers() as brokers:
-        markers = Markers(brokers)
-        assert markers.decision(query.decision_group) is None
-        markers.record(query.decision_group, decision)
-        assert markers.decision(query.decision_group) == decision
+        groups = Markers(brokers)
+        assert groups.decision(query.names) is None
+        for batch_id in range(41, 44):
+            groups.record(query.names, replace(decision, batch_id=batch_id))
+            assert groups.decision(query.names) == replace(decision, batch_id=batch_id)
+
+
+class DriverDied(BaseException):
+    pass
+
+
+@pytest.fixture
+def dies_before_the_head(monkeypatch: pytest.MonkeyPatch) -> Callable[[Query, Messages, int], None]:
+    """Makes decisions long, and gives a commit that breaks off between the pieces of its decision
+    and the head."""
+    monkeypatch.setattr(markers, "_PIECE_CHARACTERS", 40)
+    write = Markers._write
+
+    def commit(query: Query, messages: Messages, batch_id: int) -> None:
+        def break_off(self: Markers, offsets: Mapping[str, Any]) -> None:
+            if query.names.decision in offsets:
+                raise DriverDied
+            write(self, offsets)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Markers, "_write", break_off)
+            with pytest.raises(DriverDied):
+                query.commit(messages, batch_id)
+
+    return commit
+
+
+MANY: Parts = {number: [f"v{number:02d}"] for number in range(12)}
+ALL_OF_MANY = [value for values in MANY.values() for value in values]
+
+
+def test_a_crash_between_the_pieces_of_a_decision_and_its_head(
+    query: Query, dies_before_the_head: Callable[[Query, Messages, int], None]
+) -> None:
+    query.run(0, MANY)
+    for _ in range(2):
+        dies_before_the_head(query, query.write(1, MANY), 1)
+        query.start_again()
+    assert kinds(query.run(0, MANY)) == ["AlreadyCommitted"] * 12
+    assert kinds(query.run(1, MANY)) == ["Prepared"] * 12
+    check(query, ALL_OF_MANY * 2)
+
+
+def test_a_crash_between_the_pieces_of_a_repair_and_its_head(
+    query: Query, dies_before_the_head: Callable[[Query, Messages, int], None]
+) -> None:
+    query.run(0, {0: ["first"]})
+    query.decide(query.write(1, MANY), 1)
+    with query.brokers() as brokers:
+        decided = Markers(brokers).decision(query.names)
+        for number in (9, 10, 11):
+            Transactions(brokers).init(query.transactional_id(number), 60_000)
+    query.start_again()
+    messages = query.write(1, MANY)
+    assert kinds(messages) == ["AlreadyCommitted"] * 9 + ["Prepared"] * 3
+    dies_before_the_head(query, messages, 1)
+    with query.brokers() as brokers:
+        assert Markers(brokers).decision(query.names) == decided
+    query.start_again()
+    assert kinds(query.run(1, MANY)) == ["AlreadyCommitted"] * 9 + ["Prepared"] * 3
+    check(query, ["first", *ALL_OF_MANY])
 
 
 def test_a_group_of_somebody_else_is_not_taken_for_the_sinks(query: Query) -> None:
-    query.run(0, {0: ["a"]})
-    with query.brokers() as brokers:
-        Transactions(brokers).describe_settled([query.transactional_id(0)])
-        markers = Markers(brokers)
-        # With another prefix this group could be that of a query.
-        with pytest.raises(SparkError, match="transactionalIdPrefix"):
-            markers.decision(query.transactional_id(0))
+    Query(query.options).run(0, {0: ["a"]})
+    consumer = Consumer(
+        {"bootstrap.servers": query.options.bootstrap, "group.id": query.names.decision}
+    )
+    consumer.commit(offsets=[TopicPartition(*MARKER_PLACE, 1)], asynchronous=False)
+    consumer.close()
+    with pytest.raises(SparkError, match="transactionalIdPrefix"):
+        query.run(0, {0: ["a"]})
 
 
 def test_a_timeout_beyond_what_the_broker_allows_is_named(query: Query) -> None:

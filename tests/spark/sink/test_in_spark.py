@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
+import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
 from pyspark.errors import PySparkException
@@ -18,16 +20,19 @@ from tests.spark.sink.committed import (
     assert_committed,
     committed_records,
 )
-from tests.spark.sink.query import PARTITIONS
+from tests.spark.sink.query import PARTITIONS, Query, sink_options
 from tests.spark.topics import create_topic
 from tidelog.client.partitioners.key_hash import key_partition
+from tidelog.spark.pipeline.model import OutputMode, TopicSink
+from tidelog.spark.pipeline.topic_updates import topic_updates
+from tidelog.spark.sink.transaction import ONGOING, Transactions
 from tidelog.testing import Broker
 
 
-def produce(bootstrap: str, topic: str, values: list[str]) -> None:
+def produce(bootstrap: str, topic: str, values: list[str], partitions: int = PARTITIONS) -> None:
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 20})
     for number, value in enumerate(values):
-        producer.produce(topic, value, value, partition=number % 3)
+        producer.produce(topic, value, value, partition=number % partitions)
         producer.poll(0)
     assert producer.flush(WAIT_S) == 0
 
@@ -123,14 +128,69 @@ def test_workers_that_are_killed_write_nothing_twice(
     query = copy(spark, bootstrap, topic, tmp_path)
     killed = 0
     try:
-        # A task may fail three times, so this is as often as the query lives through in any case.
-        for _ in range(3):
+        # A task may fail three times: one of them is left for a worker that Spark fails to start.
+        for _ in range(2):
             killed += kill_workers_at_work(query)
         query.awaitTermination(WAIT_S)
     finally:
         query.stop()
     assert killed
     assert_committed(bootstrap, f"{topic}-copy", values)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("is_update", [False, True], ids=["sink", "topic of a pipeline"])
+def test_a_query_that_fails_leaves_nothing_open(
+    spark: SparkSession, broker: Broker, topic: str, tmp_path: Path, is_update: bool
+) -> None:
+    """Its one task is killed each time, so no task tells the driver of its transaction."""
+    bootstrap = broker.bootstrap_servers
+    create_topic(bootstrap, topic, 1)
+    create_topic(bootstrap, f"{topic}-copy", PARTITIONS)
+    produce(bootstrap, topic, [f"{number:032d}" for number in range(25_000)], partitions=1)
+    options = {"kafka.bootstrap.servers": bootstrap, "topic": f"{topic}-copy"}
+
+    def slow(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from batches
+        time.sleep(WAIT_S)
+
+    rows = (
+        spark.readStream.format("tidelog")
+        .options(**{"kafka.bootstrap.servers": bootstrap, "subscribe": topic})
+        .option("startingOffsets", "earliest")
+        .load()
+        .select("value")
+        .mapInArrow(slow, "value binary")
+    )
+    writer = rows.writeStream.option("checkpointLocation", str(tmp_path))
+    if is_update:
+        updates = TopicSink("out", "in", options, mode=OutputMode.UPDATE)
+        writer = writer.foreachBatch(topic_updates(updates)).outputMode("update")
+    else:
+        writer = writer.format("tidelog").options(**options)
+    query = writer.start()
+    by_hand = Query(sink_options(bootstrap, f"{topic}-copy"), str(query.id))
+    was_open = False
+    try:
+        deadline_s = time.monotonic() + WAIT_S
+        while query.isActive and time.monotonic() < deadline_s:
+            if state_of_task(by_hand) == ONGOING:
+                was_open = True
+                for each in psutil.Process().children(recursive=True):
+                    if is_worker(each):
+                        each.kill()
+            time.sleep(0.02)
+    finally:
+        query.stop()
+    assert was_open
+    assert query.exception() is not None
+    assert state_of_task(by_hand) == "CompleteAbort"
+
+
+def state_of_task(query: Query) -> str:
+    with query.brokers() as brokers:
+        ids = [query.transactional_id(0)]
+        return Transactions(brokers).describe_settled(ids)[ids[0]].transaction_state
 
 
 def kill_workers_at_work(query: StreamingQuery) -> int:

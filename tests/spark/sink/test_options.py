@@ -64,6 +64,7 @@ def test_everything_that_can_be_said() -> None:
         topic="orders",
         guarantee=Guarantee.AT_LEAST_ONCE,
         transactional_id_prefix="etl",
+        checkpoint_location="/tmp/x",
         client_id="etl-1",
         acks=1,
         compression=Compression.LZ4,

@@ -6,9 +6,10 @@ import random
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -29,7 +30,8 @@ from tidelog.spark.schema import ARROW_HEADERS
 from tidelog.spark.sink import SinkOptions, TidelogBatchWriter, TidelogStreamWriter, brokers
 from tidelog.spark.sink.messages import Prepared, Written
 from tidelog.spark.sink.options import JobTransaction
-from tidelog.spark.sink.transaction import ONGOING, Transactions
+from tidelog.spark.sink.shape import Shape
+from tidelog.spark.sink.transaction import ONGOING, OpenTransaction, Transactions
 from tidelog.testing import Broker
 from tidelog.testing.broker import free_port
 
@@ -76,7 +78,7 @@ def test_every_column_arrives(broker: Broker, topic: str, codec: str) -> None:
     )
     (message,) = write_job(sink_options(bootstrap, topic, kafka_compression_type=codec), given)
     assert isinstance(message, Prepared)
-    assert message.rows == 5
+    assert message.shape == Shape(5, 100_010)
     assert sum(message.rows_by_partition.values()) == 5
     expected = {
         Seen(key_partition(b"k1", 3), b"k1", b"v1", (("h", b"1"),)),
@@ -108,8 +110,14 @@ def test_nothing_of_a_job_is_seen_before_its_commit(options: SinkOptions, topic:
     assert_committed(options.bootstrap, topic, ["v0", "v1", "v2"])
 
 
-def test_a_job_that_fails_leaves_nothing(options: SinkOptions, topic: str) -> None:
-    writer = TidelogBatchWriter(options, SCHEMA)
+@pytest.mark.parametrize("known", [None, JobTransaction("daily", 3)], ids=["a run", "a known job"])
+def test_a_job_that_fails_leaves_nothing(
+    options: SinkOptions, topic: str, known: JobTransaction | None
+) -> None:
+    prefix = uuid.uuid4().hex
+    writer = TidelogBatchWriter(
+        replace(options, transaction=known, transactional_id_prefix=prefix), SCHEMA
+    )
     messages: list[WriterCommitMessage | None] = [
         writer.write_part(number, iter([rows([f"v{number}"])])) for number in range(2)
     ]
@@ -117,7 +125,7 @@ def test_a_job_that_fails_leaves_nothing(options: SinkOptions, topic: str) -> No
     writer.abort([messages[0], None, None])
     query = Query(options)
     with query.brokers() as lent:
-        ids = [writer._transactional_id(number) for number in range(3)]
+        ids = [writer.names.task(number) for number in range(3)]
         states = Transactions(lent).describe_settled(ids)
     assert not [each for each in states.values() if each.transaction_state == ONGOING]
     write_job(options, rows(["after"]))
@@ -147,6 +155,66 @@ def test_a_job_that_says_which_one_it_is_is_written_once(options: SinkOptions, t
     assert kinds(write_job(second, rows(["c"]), rows(["d"]))) == ["Prepared"] * 2
     assert kinds(write_job(first, rows(["a"]))) == ["AlreadyCommitted"]
     assert_committed(options.bootstrap, topic, ["a", "b", "c", "d"])
+
+
+@pytest.mark.parametrize("is_known", [False, True], ids=["a run", "a known job"])
+def test_a_known_job_is_completed_when_its_driver_died_while_it_committed(
+    options: SinkOptions, topic: str, monkeypatch: pytest.MonkeyPatch, is_known: bool
+) -> None:
+    known = JobTransaction(uuid.uuid4().hex, 0) if is_known else None
+    job = replace(options, transaction=known)
+    end = Transactions.end
+
+    def break_off(
+        self: Transactions, transactions: Sequence[OpenTransaction], *, commit: bool
+    ) -> Any:
+        end(self, transactions[:1], commit=commit)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Transactions, "end", break_off)
+        with pytest.raises(KeyboardInterrupt):
+            write_job(job, rows(["a"]), rows(["b"]))
+    assert_committed(options.bootstrap, topic, ["a"])
+    if is_known:
+        assert kinds(write_job(job, rows(["a"]), rows(["b"]))) == ["AlreadyCommitted"] * 2
+        assert_committed(options.bootstrap, topic, ["a", "b"])
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("orders-1", "orders"),
+        ("orders", "orders-1"),
+        ("a.1", "a"),
+        ("a:task-1", "a"),
+        ("a:decision", "a"),
+        ("a%3A", "a:"),
+    ],
+)
+def test_jobs_whose_names_are_alike_are_not_taken_for_each_other(
+    options: SinkOptions, topic: str, first: str, second: str
+) -> None:
+    prefix = uuid.uuid4().hex
+    for number, application in enumerate((first, second)):
+        # The earlier one has the higher version: taken for the later one's, its rows are skipped.
+        named = replace(
+            options,
+            transactional_id_prefix=prefix,
+            transaction=JobTransaction(application, 100 - number),
+        )
+        messages = write_job(named, *(rows([f"{application} {part}"]) for part in range(3)))
+        assert kinds(messages) == ["Prepared"] * 3
+    expected = [f"{application} {part}" for application in (first, second) for part in range(3)]
+    assert_committed(options.bootstrap, topic, expected)
+
+
+def test_a_job_is_not_taken_for_the_query_of_its_name(options: SinkOptions, topic: str) -> None:
+    query = Query(options)
+    query.run(5, {0: ["query"]})
+    job = replace(options, transaction=JobTransaction(query.query_id, 3))
+    assert kinds(write_job(job, rows(["job"]))) == ["Prepared"]
+    assert_committed(options.bootstrap, topic, ["job", "query"])
 
 
 def test_tasks_without_rows_ask_no_broker() -> None:

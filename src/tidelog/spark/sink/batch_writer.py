@@ -1,9 +1,10 @@
 """The sink of a batch job: `df.write.format("tidelog").save()`.
 
 With exactly-once every task writes in a transaction of its own, which the driver commits when all
-are done: readers of committed records see nothing of a job that failed. A job that is run again is
-another one, and writes its rows again; unless the options txnAppId and txnVersion say that it is
-the same: then it is written as batch txnVersion of the query txnAppId (see `stream_writer`), once.
+are done: readers of committed records see nothing of a job that failed before that. If the driver
+dies while it commits, a part stays. A job that is run again is another one, and writes its rows
+again; unless the options txnAppId and txnVersion say that it is the same: then it is written as
+batch txnVersion of the query txnAppId (see `stream_writer`), once, and completed if need be.
 """
 
 from __future__ import annotations
@@ -19,12 +20,13 @@ from pyspark.sql.types import StructType
 from tidelog.spark.errors import SparkError
 from tidelog.spark.sink.at_least_once import write_at_least_once
 from tidelog.spark.sink.brokers import Brokers, lent_brokers
-from tidelog.spark.sink.driver import verify
+from tidelog.spark.sink.driver import abort_batch, verify
 from tidelog.spark.sink.messages import Prepared, Written
+from tidelog.spark.sink.names import WriterKind, WriterNames
 from tidelog.spark.sink.options import Guarantee, SinkOptions
 from tidelog.spark.sink.stream_writer import TidelogStreamWriter
 from tidelog.spark.sink.task import TaskIdentity, current_partition
-from tidelog.spark.sink.transaction import ONGOING, OpenTransaction, Transactions
+from tidelog.spark.sink.transaction import OpenTransaction, Transactions
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -36,7 +38,12 @@ class TidelogBatchWriter(DataSourceArrowWriter):
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         self.options = options
         self.schema = schema
-        self.run_id = uuid.uuid4().hex
+        known = options.transaction
+        self.names = WriterNames(
+            options.transactional_id_prefix,
+            WriterKind.RUN if known is None else WriterKind.JOB,
+            uuid.uuid4().hex if known is None else known.application_id,
+        )
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """In a task: write its rows."""
@@ -50,27 +57,26 @@ class TidelogBatchWriter(DataSourceArrowWriter):
         """Write the rows of a Spark partition that is given by number."""
         known = self.options.transaction
         if known is not None:
-            task = TaskIdentity(known.application_id, known.version, partition_id)
+            task = TaskIdentity(known.application_id, known.version, partition_id, WriterKind.JOB)
             return self._stream_writer().write_part(task, iterator)
-        from tidelog.spark.sink.writing import with_rows, write_in_transaction
+        from tidelog.spark.sink.writing import MeasuredRows, with_rows, write_in_transaction
 
         batches = with_rows(iterator)
         first = next(batches, None)
         if first is None:
             return Written()
+        rows = MeasuredRows(chain([first], batches))
         with lent_brokers(self.options) as brokers:
             transactions = Transactions(brokers)
             transaction = transactions.init(
-                self._transactional_id(partition_id), self.options.transaction_timeout_ms
+                self.names.task(partition_id), self.options.transaction_timeout_ms
             )
             try:
-                counts = write_in_transaction(
-                    brokers, self.options, transaction, chain([first], batches)
-                )
+                counts = write_in_transaction(brokers, self.options, transaction, rows)
             except Exception:
                 transactions.roll_back(transaction)
                 raise
-        return Prepared(transaction, None, False, sum(counts.values()), counts)
+        return Prepared(transaction, self.names, False, rows.shape, counts)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """On the driver, when all tasks are done."""
@@ -89,32 +95,18 @@ class TidelogBatchWriter(DataSourceArrowWriter):
             return
         known = self.options.transaction
         if known is not None:
-            self._stream_writer().abort(messages, known.version)
+            with lent_brokers(self.options, in_a_hurry=True) as brokers:
+                abort_batch(brokers, self.names, messages, known.version)
             return
         with lent_brokers(self.options, in_a_hurry=True) as brokers:
             transactions = Transactions(brokers)
             states = transactions.describe(
-                self._transactional_id(number) for number in range(len(messages))
+                self.names.task(number) for number in range(len(messages))
             )
-            transactions.end(
-                [
-                    OpenTransaction(
-                        each,
-                        state.producer_id,
-                        state.producer_epoch,
-                        transactions.is_v2,
-                    )
-                    for each, state in states.items()
-                    if state.transaction_state == ONGOING
-                ],
-                commit=False,
-            )
+            transactions.end(transactions.still_open(states), commit=False)
 
     def _stream_writer(self) -> TidelogStreamWriter:
         return TidelogStreamWriter(self.options, self.schema)
-
-    def _transactional_id(self, partition_id: int) -> str:
-        return f"{self.options.transactional_id_prefix}-batch-{self.run_id}-{partition_id}"
 
 
 def _commit(brokers: Brokers, prepared: Sequence[OpenTransaction]) -> None:

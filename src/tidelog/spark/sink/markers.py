@@ -6,7 +6,9 @@ inside of a transaction, and costs nothing to read:
 * a task's *marker* is committed in the transaction of its rows: the group named as its
   transactional id has the offset N + 1 exactly if the rows of batch N are in the topic;
 * the *decision* is committed by the driver when every part of batch N is prepared: the offset N + 1
-  of the query's group, with the transactions that are to be committed in its metadata.
+  of the query's group, with the transactions that are to be committed and the shapes of their rows
+  in its metadata. What does not fit there is in more groups, of which there are two sets that take
+  turns.
 
 A group of its own for each task, since Kafka takes offsets only of partitions that exist.
 """
@@ -31,6 +33,8 @@ from tidelog.protocol.errors import ErrorCode
 from tidelog.protocol.topic_partition import TopicPartition
 from tidelog.spark.errors import SparkError
 from tidelog.spark.sink.brokers import GROUP, Brokers, Patience
+from tidelog.spark.sink.names import WriterNames, task_number
+from tidelog.spark.sink.shape import Shape
 from tidelog.spark.sink.transaction import OpenTransaction
 
 MARKER_PLACE = TopicPartition("_tidelog_spark_commits", 0)
@@ -40,16 +44,45 @@ _OFFSET_VERSION_MAX = 9
 _NO_OFFSET = -1
 # Brokers take 4096 bytes of metadata unless told otherwise.
 _PIECE_CHARACTERS = 4000
+_PIECE_SETS = ("a", "b")
 _FORMAT = "1"
 
 
 @dataclass(frozen=True, slots=True)
+class DecidedPart:
+    """A part that is to be committed, and what its rows were like."""
+
+    transaction: OpenTransaction
+    shape: Shape
+
+
+@dataclass(frozen=True, slots=True)
 class Decision:
-    """Batch `batch_id` is to be committed: these transactions, of `task_count` tasks."""
+    """Batch `batch_id` is to be committed: these parts."""
 
     batch_id: int
-    task_count: int
-    transactions: tuple[OpenTransaction, ...]
+    parts: tuple[DecidedPart, ...]
+
+    @property
+    def transactions(self) -> list[OpenTransaction]:
+        """Those of the parts."""
+        return [each.transaction for each in self.parts]
+
+    @property
+    def shapes(self) -> dict[str, Shape]:
+        """The parts' shapes by their transactional ids."""
+        return {each.transaction.transactional_id: each.shape for each in self.parts}
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionHead:
+    """What the decision's own group has of it: of a long one, not all transactions."""
+
+    batch_id: int
+    is_v2: bool
+    piece_set: str
+    piece_count: int
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,66 +101,56 @@ class Markers:
         """The newest batch whose part each task has committed; -1 for none."""
         return {group: read.offset - 1 for group, read in self._read(task_groups).items()}
 
-    def state(self, task_group: str, decision_group: str) -> tuple[int, Decision | None]:
+    def state(self, names: WriterNames, task_group: str) -> tuple[int, DecisionHead | None]:
         """A task's newest committed batch (-1: none), and the newest decision of its query."""
-        read = self._read([task_group, decision_group])
-        return max(read[task_group].offset, 0) - 1, self._decision(
-            decision_group, read[decision_group]
-        )
+        read = self._read([task_group, names.decision])
+        return max(read[task_group].offset, 0) - 1, _parse_head(names, read[names.decision])
 
-    def decision(self, decision_group: str) -> Decision | None:
+    def decision(self, names: WriterNames) -> Decision | None:
         """The newest decision of a query."""
-        return self._decision(decision_group, self._read([decision_group])[decision_group])
+        head = self._head(names)
+        return None if head is None else self.whole(names, head)
 
-    def record(self, decision_group: str, decision: Decision) -> None:
+    def whole(self, names: WriterNames, head: DecisionHead) -> Decision:
+        """The decision of a head, with what is in other groups."""
+        text = head.text
+        if head.piece_count > 1:
+            groups = [names.piece(head.piece_set, number) for number in range(1, head.piece_count)]
+            pieces = self._read(groups)
+            if any(pieces[each].offset != head.batch_id + 1 for each in groups):
+                raise SparkError(
+                    f"the decision on batch {head.batch_id} in {names.decision} is incomplete"
+                )
+            text += "".join(pieces[each].metadata for each in groups)
+        parts = tuple(_parse_part(names, each, head.is_v2) for each in text.split(","))
+        return Decision(head.batch_id, parts)
+
+    def record(self, names: WriterNames, decision: Decision) -> None:
         """Make a decision durable. Only one who has verified its transactions may do so."""
-        text = ",".join(
-            f"{_id_suffix(each.transactional_id)}:{each.producer_id}:{each.producer_epoch}"
-            for each in decision.transactions
-        )
-        pieces = [
+        text = ",".join(_part_text(each) for each in decision.parts)
+        first, *rest = [
             text[at : at + _PIECE_CHARACTERS] for at in range(0, len(text), _PIECE_CHARACTERS)
         ]
-        is_v2 = int(decision.transactions[0].is_v2)
-        head = f"{_FORMAT};{is_v2};{decision.task_count};{len(pieces)};"
-        first, *rest = pieces
         offset = decision.batch_id + 1
-        # The rest comes first: whoever finds the head finds all of it.
+        piece_set = _PIECE_SETS[0]
+        # The rest comes first, and not in the place of what the head from before refers to: whoever
+        # finds a head finds all of its decision, also when this is broken off in between.
         if rest:
+            earlier = self._head(names)
+            if earlier is not None and earlier.piece_set == piece_set:
+                piece_set = _PIECE_SETS[1]
             self._write(
                 {
-                    _piece_group(decision_group, number): _Offset(offset, piece)
+                    names.piece(piece_set, number): _Offset(offset, piece)
                     for number, piece in enumerate(rest, 1)
                 }
             )
-        self._write({decision_group: _Offset(offset, head + first)})
+        is_v2 = int(decision.parts[0].transaction.is_v2)
+        head = f"{_FORMAT};{is_v2};{piece_set};{1 + len(rest)};"
+        self._write({names.decision: _Offset(offset, head + first)})
 
-    def _decision(self, group: str, head: _Offset) -> Decision | None:
-        if head.offset <= 0:
-            return None
-        batch_id = head.offset - 1
-        format_number, *fields = head.metadata.split(";")
-        if format_number != _FORMAT or len(fields) != 4:
-            raise SparkError(
-                f"the group {group} has offsets that the sink did not write:"
-                " set transactionalIdPrefix to another one"
-            )
-        is_v2, task_count, piece_count, text = fields
-        if int(piece_count) > 1:
-            groups = [_piece_group(group, number) for number in range(1, int(piece_count))]
-            pieces = self._read(groups)
-            if any(pieces[each].offset != head.offset for each in groups):
-                raise SparkError(f"the decision on batch {batch_id} in {group} is incomplete")
-            text += "".join(pieces[each].metadata for each in groups)
-        transactions = []
-        for each in text.split(","):
-            suffix, producer_id, producer_epoch = each.split(":")
-            transactions.append(
-                OpenTransaction(
-                    f"{group}-{suffix}", int(producer_id), int(producer_epoch), is_v2 == "1"
-                )
-            )
-        return Decision(batch_id, int(task_count), tuple(transactions))
+    def _head(self, names: WriterNames) -> DecisionHead | None:
+        return _parse_head(names, self._read([names.decision])[names.decision])
 
     def _read(self, groups: Iterable[str]) -> dict[str, _Offset]:
         topic, partition = MARKER_PLACE
@@ -184,6 +207,37 @@ class Markers:
                 patience.wait("the decision", f"{MARKER_PLACE.topic} is unknown")
 
 
+def _parse_head(names: WriterNames, read: _Offset) -> DecisionHead | None:
+    if read.offset <= 0:
+        return None
+    format_number, *fields = read.metadata.split(";")
+    if format_number != _FORMAT or len(fields) != 4:
+        raise SparkError(
+            f"the group {names.decision} has offsets that the sink did not write:"
+            " set transactionalIdPrefix to another one"
+        )
+    is_v2, piece_set, piece_count, text = fields
+    return DecisionHead(read.offset - 1, is_v2 == "1", piece_set, int(piece_count), text)
+
+
+def _part_text(part: DecidedPart) -> str:
+    transaction, shape = part.transaction, part.shape
+    numbers = (
+        task_number(transaction.transactional_id),
+        transaction.producer_id,
+        transaction.producer_epoch,
+        shape.rows,
+        shape.size_bytes,
+    )
+    return ":".join(map(str, numbers))
+
+
+def _parse_part(names: WriterNames, text: str, is_v2: bool) -> DecidedPart:
+    number, producer_id, producer_epoch, rows, size_bytes = map(int, text.split(":"))
+    transaction = OpenTransaction(names.task(number), producer_id, producer_epoch, is_v2)
+    return DecidedPart(transaction, Shape(rows, size_bytes))
+
+
 def _fetched(response: OffsetFetchResponse) -> tuple[int, _Offset]:
     """The error code and the one offset of an answer of any version."""
     if response.groups:
@@ -218,11 +272,3 @@ def _commit_request(group: str, offset: _Offset) -> OffsetCommitRequest:
 
 def _committed_code(response: OffsetCommitResponse) -> int:
     return response.topics[0].partitions[0].error_code
-
-
-def _id_suffix(transactional_id: str) -> str:
-    return transactional_id.rpartition("-")[2]
-
-
-def _piece_group(decision_group: str, number: int) -> str:
-    return f"{decision_group}.{number}"

@@ -4,6 +4,8 @@ from dataclasses import dataclass, field
 
 from pyspark.sql.datasource import WriterCommitMessage
 
+from tidelog.spark.sink.names import WriterNames
+from tidelog.spark.sink.shape import Shape
 from tidelog.spark.sink.transaction import OpenTransaction
 
 
@@ -20,7 +22,8 @@ class AlreadyCommitted(WriterCommitMessage):
     """An earlier run of this micro-batch has committed the task's part; its rows were skipped."""
 
     transactional_id: str
-    rows: int
+    names: WriterNames
+    shape: Shape
 
 
 @dataclass
@@ -28,9 +31,8 @@ class Prepared(WriterCommitMessage):
     """All rows are in the topic, in a transaction that is open and waits for the driver."""
 
     transaction: OpenTransaction
-    decision_group: str | None
-    """Where the driver records that the micro-batch is to be committed; None in a batch job."""
+    names: WriterNames
     is_repair: bool
     """Whether the micro-batch was decided before, and this part of it was lost after that."""
-    rows: int
+    shape: Shape
     rows_by_partition: dict[str, int]

@@ -130,6 +130,7 @@ class SinkOptions:
     guarantee: Guarantee = Guarantee.EXACTLY_ONCE
     transactional_id_prefix: str = "tidelog-spark"
     transaction: JobTransaction | None = None
+    checkpoint_location: str | None = None
     client_id: str = "tidelog-spark"
     acks: int = -1
     compression: Compression = Compression.NONE
@@ -182,6 +183,7 @@ def parse_sink_options(
         guarantee=made,
         transactional_id_prefix=prefix,
         transaction=_job_transaction(given, made),
+        checkpoint_location=given.get("checkpointlocation"),
         client_id=given.get("kafka.client.id", _DEFAULTS.client_id),
         acks=_acks(given, made),
         compression=_choice(given, "kafka.compression.type", _COMPRESSIONS) or Compression.NONE,

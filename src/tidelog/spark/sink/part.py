@@ -8,8 +8,9 @@ from dataclasses import replace
 from tidelog.protocol.errors import ErrorCode
 from tidelog.spark.errors import SparkError
 from tidelog.spark.sink.brokers import Brokers, Patience
-from tidelog.spark.sink.driver import roll_forward
-from tidelog.spark.sink.markers import MARKER_PLACE, Decision, Markers
+from tidelog.spark.sink.driver import roll_forward, split_error
+from tidelog.spark.sink.markers import MARKER_PLACE, DecisionHead, Markers
+from tidelog.spark.sink.names import WriterNames
 from tidelog.spark.sink.options import SinkOptions
 from tidelog.spark.sink.task import TaskIdentity
 from tidelog.spark.sink.transaction import FENCED, OpenTransaction, Transactions
@@ -24,8 +25,8 @@ class TaskPart:
     """The part of one task, in one attempt."""
 
     def __init__(self, brokers: Brokers, options: SinkOptions, task: TaskIdentity) -> None:
-        self.decision_group = f"{options.transactional_id_prefix}-{task.query_id}"
-        self.transactional_id = f"{self.decision_group}-{task.partition_id}"
+        self.names = WriterNames(options.transactional_id_prefix, task.kind, task.query_id)
+        self.transactional_id = self.names.task(task.partition_id)
         self.is_repair = False
         self._brokers = brokers
         self._timeout_ms = options.transaction_timeout_ms
@@ -35,8 +36,8 @@ class TaskPart:
 
     def begin(self) -> OpenTransaction | None:
         """A transaction that has the marker and waits for the rows; None if they are committed."""
-        committed, decision = self._markers.state(self.transactional_id, self.decision_group)
-        if self._is_done(committed, decision):
+        committed, head = self._markers.state(self.names, self.transactional_id)
+        if self._is_done(committed, head):
             return None
         if not self.is_repair:
             following = self._following(committed)
@@ -44,8 +45,8 @@ class TaskPart:
                 return following
         transaction = self._transactions.init(self.transactional_id, self._timeout_ms)
         # Another attempt may have committed, or the driver decided, until this one was fenced.
-        committed, decision = self._markers.state(self.transactional_id, self.decision_group)
-        if self._is_done(committed, decision):
+        committed, head = self._markers.state(self.names, self.transactional_id)
+        if self._is_done(committed, head):
             return None
         if not self._enter(transaction):
             raise SparkError(f"{self.transactional_id} was taken over by another attempt")
@@ -59,23 +60,22 @@ class TaskPart:
         """Roll back what was written."""
         self._transactions.roll_back(transaction)
 
-    def _is_done(self, committed: int, decision: Decision | None) -> bool:
+    def _is_done(self, committed: int, head: DecisionHead | None) -> bool:
         """Whether the rows are in the topic, after everything that was decided is carried out."""
         if committed >= self._batch_id:
             return True
-        if decision is None or decision.batch_id < self._batch_id:
+        if head is None or head.batch_id < self._batch_id:
             return False
-        if decision.batch_id > self._batch_id:
+        if head.batch_id > self._batch_id:
             # A later batch was decided: this one is over, and this attempt comes from before that.
             return True
+        decision = self._markers.whole(self.names, head)
         lost = roll_forward(self._brokers, decision)
         if not lost:
             return True
-        if self.transactional_id not in {each.transactional_id for each in decision.transactions}:
-            raise SparkError(
-                f"batch {self._batch_id} was committed in part, {', '.join(sorted(lost))} is"
-                " missing, and its rows are now split among the tasks in another way: run the"
-                " query with the plan that it had"
+        if self.transactional_id not in decision.shapes:
+            raise split_error(
+                self._batch_id, lost, f"{self.transactional_id} has rows, and had none"
             )
         self.is_repair = self.transactional_id in lost
         return not self.is_repair

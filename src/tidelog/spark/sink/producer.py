@@ -24,6 +24,12 @@ from tidelog.protocol.errors import ErrorCode
 from tidelog.protocol.topic_partition import TopicPartition
 from tidelog.spark.encode.batches import EncodedBatch
 from tidelog.spark.errors import SparkError
+from tidelog.spark.passing_errors import (
+    BROKER_IN_TROUBLE,
+    COORDINATOR_MOVES,
+    LEADER_MOVES,
+    REPLICAS_ARE_AWAY,
+)
 from tidelog.spark.sink.brokers import Address, Brokers
 
 REQUESTS_IN_FLIGHT_MAX = 5
@@ -33,28 +39,19 @@ _PAUSE_S_MAX = 0.5
 # Version 12 makes a partition part of the transaction; 13 names topics by id.
 _VERSION_MAX = {False: 11, True: 12}
 
-_PASSING = frozenset(
-    {
-        ErrorCode.CORRUPT_MESSAGE,
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.LEADER_NOT_AVAILABLE,
-        ErrorCode.NOT_LEADER_OR_FOLLOWER,
-        ErrorCode.REQUEST_TIMED_OUT,
-        ErrorCode.NETWORK_EXCEPTION,
-        ErrorCode.NOT_ENOUGH_REPLICAS,
-        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-        ErrorCode.KAFKA_STORAGE_ERROR,
-        ErrorCode.FENCED_LEADER_EPOCH,
-        ErrorCode.UNKNOWN_LEADER_EPOCH,
-        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-        ErrorCode.COORDINATOR_NOT_AVAILABLE,
-        ErrorCode.NOT_COORDINATOR,
+_PASSING = (
+    LEADER_MOVES
+    | BROKER_IN_TROUBLE
+    | REPLICAS_ARE_AWAY
+    # A write of the new flow makes the partition part of the transaction.
+    | COORDINATOR_MOVES
+    | {
         ErrorCode.CONCURRENT_TRANSACTIONS,
         ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+        # Damaged on its way: what is kept here is whole.
+        ErrorCode.CORRUPT_MESSAGE,
     }
 )
-
-
 _TOO_LARGE = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
 
 

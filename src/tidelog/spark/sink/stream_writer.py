@@ -1,7 +1,7 @@
 """The streaming sink, and how a micro-batch lands once.
 
 With `deliveryGuarantee` exactly-once, each Spark partition of a query has a transactional id, which
-is also a group's id: PREFIX-QUERY-PARTITION. Batch N goes like this:
+is also a group's id (see `names`). Batch N goes like this:
 
 1. A task with rows looks at its marker and at the query's decision (see `markers`). If its part of
    batch N was committed before, it skips the rows. Otherwise it begins a transaction, which fences
@@ -18,7 +18,9 @@ is also a group's id: PREFIX-QUERY-PARTITION. Batch N goes like this:
 
 So a reader of committed records sees all of a batch or, until the query runs again, none of it or
 a part; and each row once. For a part to be written again it has to be the same part: the query must
-split a batch into the same partitions each time, as it does unless its plan was changed.
+split the batch into the same partitions again. The decision keeps the `shape` of each part, and if
+one was lost, the driver compares them all before it commits anything. If none was lost, all rows
+are in the topic, and it does not matter how they are split now.
 
 With at-least-once, rows are visible as they are written, and are there twice when a batch runs
 again.
@@ -26,6 +28,7 @@ again.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -35,8 +38,10 @@ from pyspark.sql.types import StructType
 
 from tidelog.spark.sink.at_least_once import write_at_least_once
 from tidelog.spark.sink.brokers import lent_brokers
-from tidelog.spark.sink.driver import abort_batch, commit_batch
+from tidelog.spark.sink.checkpoint import checkpoint_query_id
+from tidelog.spark.sink.driver import abort_batch, abort_query, commit_batch
 from tidelog.spark.sink.messages import AlreadyCommitted, Prepared, Written
+from tidelog.spark.sink.names import WriterKind, WriterNames
 from tidelog.spark.sink.options import Guarantee, SinkOptions
 from tidelog.spark.sink.part import TaskPart
 from tidelog.spark.sink.task import TaskIdentity, current_task
@@ -67,41 +72,61 @@ class TidelogStreamWriter(DataSourceStreamArrowWriter):
     ) -> WriterCommitMessage:
         """Write the rows of a task that is given by name."""
         # The driver has no use for it, and compiled code takes a while to load.
-        from tidelog.spark.sink.writing import with_rows, write_in_transaction
+        from tidelog.spark.sink.writing import MeasuredRows, with_rows, write_in_transaction
 
         batches = with_rows(iterator)
         first = next(batches, None)
         if first is None:
             return Written()
+        rows = MeasuredRows(chain([first], batches))
         with lent_brokers(self.options) as brokers:
             part = TaskPart(brokers, self.options, task)
             transaction = part.begin()
             if transaction is None:
-                rows = first.num_rows + sum(each.num_rows for each in batches)
-                return AlreadyCommitted(part.transactional_id, rows)
+                deque(rows, maxlen=0)
+                return AlreadyCommitted(part.transactional_id, part.names, rows.shape)
             try:
-                counts = write_in_transaction(
-                    brokers, self.options, transaction, chain([first], batches)
-                )
+                counts = write_in_transaction(brokers, self.options, transaction, rows)
             except Exception:
                 part.abort(transaction)
                 raise
             part.prepared(transaction)
-            return Prepared(
-                transaction, part.decision_group, part.is_repair, sum(counts.values()), counts
-            )
+            return Prepared(transaction, part.names, part.is_repair, rows.shape, counts)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """On the driver, when all tasks are done."""
-        prepared = [each for each in messages if isinstance(each, Prepared)]
-        if prepared:
+        reports = [each for each in messages if isinstance(each, Prepared | AlreadyCommitted)]
+        if reports:
             with lent_brokers(self.options) as brokers:
-                commit_batch(brokers, prepared, batchId, len(messages))
+                commit_batch(brokers, reports, batchId)
         freeze_imports()
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """On the driver, when a task or the commit has failed."""
-        prepared = [each for each in messages if isinstance(each, Prepared)]
-        if prepared:
+        """On the driver, when a task or the commit has failed: nothing stays open."""
+        if self.options.guarantee is Guarantee.AT_LEAST_ONCE:
+            return
+        names = self._names(messages)
+        if names is not None:
             with lent_brokers(self.options, in_a_hurry=True) as brokers:
-                abort_batch(brokers, prepared, batchId)
+                abort_batch(brokers, names, messages, batchId)
+
+    def abort_query(self, query_id: str, batch_id: int) -> None:
+        """The same for one who knows the query, but nothing of its tasks."""
+        if self.options.guarantee is Guarantee.AT_LEAST_ONCE:
+            return
+        with lent_brokers(self.options, in_a_hurry=True) as brokers:
+            abort_query(brokers, self._query_names(query_id), batch_id)
+
+    def _names(self, messages: Sequence[WriterCommitMessage | None]) -> WriterNames | None:
+        """Those of the query, of which Spark does not tell the driver: from a task, or else from
+        the checkpoint. None if neither is at hand: then what is open waits for the next start."""
+        for each in messages:
+            if isinstance(each, Prepared | AlreadyCommitted):
+                return each.names
+        if self.options.checkpoint_location is None:
+            return None
+        query_id = checkpoint_query_id(self.options.checkpoint_location)
+        return None if query_id is None else self._query_names(query_id)
+
+    def _query_names(self, query_id: str) -> WriterNames:
+        return WriterNames(self.options.transactional_id_prefix, WriterKind.QUERY, query_id)

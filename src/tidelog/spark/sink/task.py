@@ -1,10 +1,18 @@
 """Which part of which micro-batch a writer is: what makes a second run of it recognisable."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from pyspark.taskcontext import TaskContext
 
 from tidelog.spark.errors import SparkError
+from tidelog.spark.sink.names import WriterKind
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
 
 _QUERY_ID = "sql.streaming.queryId"
 _BATCH_ID = "streaming.sql.batchId"
@@ -12,11 +20,13 @@ _BATCH_ID = "streaming.sql.batchId"
 
 @dataclass(frozen=True, slots=True)
 class TaskIdentity:
-    """A Spark partition of a micro-batch. The query's id is that of its checkpoint."""
+    """A Spark partition of a micro-batch. The query's id is that of its checkpoint, or, of a batch
+    job, that of its application; the number of the batch is then its version."""
 
     query_id: str
     batch_id: int
     partition_id: int
+    kind: WriterKind = WriterKind.QUERY
 
 
 def current_task() -> TaskIdentity:
@@ -30,6 +40,12 @@ def current_task() -> TaskIdentity:
             " set deliveryGuarantee to at-least-once"
         )
     return TaskIdentity(query_id, int(batch_id), context.partitionId())
+
+
+def driver_query_id(session: SparkSession) -> str | None:
+    """The query whose `foreachBatch` the driver runs now; over Spark Connect nobody tells."""
+    context: SparkContext | None = getattr(session, "sparkContext", None)
+    return None if context is None else context.getLocalProperty(_QUERY_ID)
 
 
 def current_partition() -> int:

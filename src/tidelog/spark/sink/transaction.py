@@ -9,7 +9,7 @@ Brokers with transactions v2 are spoken to in that way, older ones in the old wa
 """
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tidelog.errors import TidelogError
@@ -224,6 +224,14 @@ class Transactions:
             lambda response: response.transaction_states[0].error_code,
         )
         return {each: answer.transaction_states[0] for each, answer in answers.items()}
+
+    def still_open(self, states: Mapping[str, TransactionState]) -> list[OpenTransaction]:
+        """The transactions that were open when they were described."""
+        return [
+            OpenTransaction(each, state.producer_id, state.producer_epoch, self.is_v2)
+            for each, state in states.items()
+            if state.transaction_state == ONGOING
+        ]
 
     def describe_settled(self, transactional_ids: Sequence[str]) -> dict[str, TransactionState]:
         """The same, when no commit or abort is under way any more."""

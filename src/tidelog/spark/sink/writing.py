@@ -9,10 +9,12 @@ from tidelog.protocol.apis.init_producer_id import InitProducerIdRequest, InitPr
 from tidelog.protocol.errors import ErrorCode
 from tidelog.protocol.topic_partition import TopicPartition
 from tidelog.spark.encode.batches import BatchEncoder, EncoderSettings
+from tidelog.spark.encode.columns import column_bytes
 from tidelog.spark.errors import SparkError
 from tidelog.spark.sink.brokers import Brokers
 from tidelog.spark.sink.options import SinkOptions
 from tidelog.spark.sink.producer import Producer, ProducerIdentity, ProducerSettings
+from tidelog.spark.sink.shape import Shape
 from tidelog.spark.sink.transaction import OpenTransaction, Transactions
 
 _INIT_TIMEOUT_MS = 60_000
@@ -24,6 +26,27 @@ _idle: dict[str, list[tuple[ProducerIdentity, dict[TopicPartition, int]]]] = {}
 def with_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The batches that have any."""
     return (batch for batch in batches if batch.num_rows)
+
+
+class MeasuredRows:
+    """Batches of rows that are measured as they pass: some microseconds a batch."""
+
+    def __init__(self, batches: Iterable[pa.RecordBatch]) -> None:
+        self._batches = batches
+        self._rows = 0
+        self._size_bytes = 0
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        for batch in self._batches:
+            columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+            self._rows += batch.num_rows
+            self._size_bytes += column_bytes(columns.get("key")) + column_bytes(columns["value"])
+            yield batch
+
+    @property
+    def shape(self) -> Shape:
+        """That of all that has passed."""
+        return Shape(self._rows, self._size_bytes)
 
 
 def write_in_transaction(
