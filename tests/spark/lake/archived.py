@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -59,9 +60,10 @@ def archive(
     *,
     offsets: Sequence[int] | None = None,
     timestamps_us: Sequence[int] | None = None,
+    topic_id: bytes | None = None,
 ) -> bool:
     """Archive one range; by default every offset of it is a record."""
     held = range(start, end) if offsets is None else offsets
     batch = rows(topic, partition, list(held), timestamps_us)
     written = write(table, OffsetRange(topic, partition, start, end), [batch])
-    return commit_archived(table, [written])
+    return commit_archived(table, [replace(written, topic_id=topic_id)])

@@ -13,10 +13,11 @@ from pyspark.sql import SparkSession
 from tests.spark.lake import mixed_records
 from tests.spark.lake.archived import make
 from tests.spark.lake.mixed_records import Record
-from tests.spark.topics import create_topic
+from tests.spark.topics import create_topic, delete_topic
 from tidelog.spark.errors import OptionError
 from tidelog.spark.lake.archiving import archive, bind_checkpoint
 from tidelog.spark.lake.data_frame import read
+from tidelog.spark.lake.errors import LakeError
 from tidelog.spark.lake.opening import open_table
 from tidelog.spark.lake.query_run import failure_text
 from tidelog.spark.lake.reading import LakeTable
@@ -110,6 +111,54 @@ def test_what_is_in_the_topic_is_in_the_lake_once(
         row["partition"]: row["count"] for row in rows.groupBy("partition").count().collect()
     }
     assert counted == {each: len(records) for each, records in everything.items()}
+
+
+def test_topics_are_archived_together_and_alone(
+    spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    bootstrap = broker.bootstrap_servers
+    lake = tmp_path / "lake"
+    first, second = f"{topic}-x", f"{topic}-y"
+    for each in (first, second):
+        create_topic(bootstrap, each, PARTITIONS)
+
+    def run(*topics: str) -> int:
+        return archive(topics, lake, bootstrap=bootstrap, spark=spark, format="parquet").records
+
+    # Each set of topics has a checkpoint of its own, which knows nothing of the others.
+    for seed, (topics, records) in enumerate(
+        [((first,), 30), ((first, second), 90), ((first,), 30), ((second, first), 90)]
+    ):
+        for each in (first, second):
+            mixed_records.produce(bootstrap, each, PARTITIONS, 30, seed=seed)
+        assert run(*topics) == records
+    for each in (first, second):
+        assert held(lake, each) == mixed_records.consume(bootstrap, each, PARTITIONS)
+        assert LakeTable(lake).holes(each) == {}
+
+
+def test_a_topic_that_was_made_anew_is_not_put_beside_the_old_one(
+    spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    bootstrap = broker.bootstrap_servers
+    lake = tmp_path / "lake"
+    create_topic(bootstrap, topic, PARTITIONS)
+    mixed_records.produce(bootstrap, topic, PARTITIONS, 50, seed=3)
+
+    def run(**settings: Any) -> int:
+        return archive([topic], lake, bootstrap=bootstrap, spark=spark, **settings).records
+
+    assert run() == 50
+    there = held(lake, topic)
+    delete_topic(bootstrap, topic)
+    create_topic(bootstrap, topic, PARTITIONS)
+    for seed in (4, 5):
+        for settings in ({}, {"fail_on_data_loss": False}):
+            with pytest.raises(LakeError, match=f"topic {topic} .*made anew.*another folder"):
+                run(**settings)
+        # Fewer records than before, and then more.
+        mixed_records.produce(bootstrap, topic, PARTITIONS, 200, seed=seed)
+    assert held(lake, topic) == there
 
 
 def test_mistakes_are_told_before_anything_is_started(broker: Broker, tmp_path: Path) -> None:

@@ -11,9 +11,12 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from tests.spark.lake import mixed_records
 from tests.spark.lake.mixed_records import Record
 from tests.spark.topics import create_topic, delete_records_before
-from tidelog.spark.errors import SparkError
+from tidelog.spark.errors import DataLossError, SparkError
 from tidelog.spark.lake.archiving import archive
 from tidelog.spark.lake.reading import LakeTable
+from tidelog.spark.offsets import OffsetRange
+from tidelog.spark.options import parse_batch_options
+from tidelog.spark.range_partition import RangePartition, RangeReader
 from tidelog.testing import Broker
 
 # The first query of a session takes its time where the machine is busy.
@@ -109,3 +112,24 @@ def test_an_archive_says_what_the_broker_lost(
     assert {
         each: end for each, (_, end) in LakeTable(tmp_path / "lake").coverage(topic).items()
     } == {each: end for each, (_, end) in mixed_records.ends(bootstrap, topic, PARTITIONS).items()}
+    # The hole is remembered, and is a loss to whoever reads it.
+    hole = (ends[0][1], ends[0][1] + 5)
+    assert LakeTable(tmp_path / "lake").holes(topic) == {0: [hole]}
+    strict, tolerant = (
+        parse_batch_options(
+            {
+                "kafka.bootstrap.servers": bootstrap,
+                "subscribe": topic,
+                "lake": str(tmp_path / "lake"),
+                "failOnDataLoss": fails,
+            }
+        )
+        for fails in ("true", "false")
+    )
+    part = RangePartition(OffsetRange(topic, 0, 0, hole[1] + 1), (0, hole[1] + 1))
+    with pytest.raises(DataLossError, match=f"offsets {hole[0]} to {hole[1]} were lost before"):
+        list(RangeReader(strict, False, None).read(part))
+    read = sum(map(len, RangeReader(tolerant, False, None).read(part)))
+    assert read == hole[0] + 1
+    outside = RangePartition(OffsetRange(topic, 0, 0, hole[0]), (0, hole[1]))
+    assert sum(map(len, RangeReader(strict, False, None).read(outside))) == hole[0]

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+import os
 import random
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +16,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.spark.lake.archived import DAY_US, START_US, archive, make, rows
+from tests.spark.lake.archived import DAY_US, START_US, archive, make, rows, write
 from tidelog.spark.lake import writing
+from tidelog.spark.lake.archive_commit import commit_archived
 from tidelog.spark.lake.compaction import compact, plan_compaction
 from tidelog.spark.lake.data_file import DataFile, Span
 from tidelog.spark.lake.errors import LakeError
@@ -176,6 +183,29 @@ def test_no_bin_exceeds_the_target_and_no_file_is_in_two() -> None:
         assert len({each.folder for each in one}) == 1
 
 
+def test_merging_again_and_again_rewrites_no_record_often() -> None:
+    """A slow topic: ten small files between two compactions, and a thousand to fill one."""
+    files: dict[str, DataFile] = {}
+    rewritten_bytes, small_most = 0, 0
+    for number in range(5000):
+        added = _file("date=1", number, 1)
+        files[added.path] = added
+        if number % 10 != 9:
+            continue
+        for chosen in plan_compaction(list(files.values()), 1000, spares_large=True):
+            size_bytes = sum(each.size_bytes for each in chosen)
+            rewritten_bytes += size_bytes
+            for each in chosen:
+                del files[each.path]
+            # They come in the order of their offsets.
+            files[chosen[0].path] = replace(chosen[0], size_bytes=size_bytes)
+        small_most = max(small_most, sum(each.size_bytes < 750 for each in files.values()))
+    assert sum(each.size_bytes for each in files.values()) == 5000
+    # 37 times if the largest was rewritten at each.
+    assert rewritten_bytes / 5000 < 7
+    assert small_most <= 6
+
+
 @both_formats
 def test_compaction_leaves_one_file_a_folder_with_row_groups_of_one_partition(
     tmp_path: Path, format_name: str
@@ -243,6 +273,37 @@ def test_a_table_that_is_no_archive_is_compacted_too(tmp_path: Path, format_name
     assert [pq.read_table(table.place(each)).num_rows for each in files] == [3, 6]
     with pytest.raises(LakeError, match="no archive"):
         LakeTable(tmp_path / "lake")
+
+
+@contextmanager
+def _few_files_may_be_open(count: int) -> Iterator[None]:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    used = {int(each) for each in os.listdir("/proc/self/fd")}
+    free = (each for each in itertools.count() if each not in used)
+    resource.setrlimit(
+        resource.RLIMIT_NOFILE, (next(itertools.islice(free, count, None)), before[1])
+    )
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_more_files_than_may_be_open_are_merged_and_read(tmp_path: Path) -> None:
+    small = make(tmp_path / "small", "parquet")
+    ranges = [OffsetRange("t", 0, at, at + 1) for at in range(150)]
+    commit_archived(small, [write(small, each, [rows("t", 0, [each.start])]) for each in ranges])
+    # Each day has a file, and each file reaches over nearly all offsets.
+    spread = make(tmp_path / "spread", "parquet")
+    times = [START_US + at % 150 * DAY_US for at in range(300)]
+    archive(spread, "t", 0, 0, 300, timestamps_us=times)
+    assert len(spread.snapshot().files) == 150
+    with _few_files_may_be_open(100):
+        assert compact(small, threads=1).files_before == 150
+        for name, end in (("small", 150), ("spread", 300)):
+            batches = LakeTable(tmp_path / name).read_range(OffsetRange("t", 0, 0, end))
+            found = [at for each in batches for at in each.column("offset").to_pylist()]
+            assert found == list(range(end))
 
 
 def test_a_damaged_file_is_named(tmp_path: Path) -> None:

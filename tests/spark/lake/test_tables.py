@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,11 +19,13 @@ from tidelog.spark.lake import parquet_table
 from tidelog.spark.lake.archive_commit import commit_archived
 from tidelog.spark.lake.compaction import compact
 from tidelog.spark.lake.data_file import DataFile
+from tidelog.spark.lake.description import describe
 from tidelog.spark.lake.errors import CommitConflict, LakeError
 from tidelog.spark.lake.layout import archive_layout
 from tidelog.spark.lake.opening import local_path, open_or_create, open_table
 from tidelog.spark.lake.parquet_table import ParquetTable
 from tidelog.spark.lake.reading import LakeTable, TimeRange
+from tidelog.spark.lake.record_counts import RecordCount
 from tidelog.spark.lake.table import FORMATS, Change
 from tidelog.spark.offsets import OffsetRange
 
@@ -58,6 +62,82 @@ def test_a_batch_that_runs_again_lands_once(tmp_path: Path, format_name: str) ->
     assert table.vacuum(0) == 2
     assert sum(file.rows for file in table.snapshot().files) == 100
     assert sum(len(batch) for batch in _read(tmp_path / "lake", 0, 100)) == 100
+
+
+@both_formats
+def test_records_are_counted_as_they_are_archived(tmp_path: Path, format_name: str) -> None:
+    table = make(tmp_path / "lake", format_name)
+    archive(table, "t", 0, 5, 10, offsets=[6, 7])
+    archive(table, "t", 0, 5, 10, offsets=[6, 7])
+    archive(table, "t", 0, 10, 20)
+    archive(table, "t", 1, 0, 3, offsets=[])
+    compact(table)
+    lake = LakeTable(tmp_path / "lake")
+    assert lake.record_counts("t") == {0: RecordCount(5, 12), 1: RecordCount(0, 0)}
+    # An archive that was begun before records were counted is counted from where it goes on.
+    old = {f"tidelog/u/0/{name}": value for name, value in (("start", 0), ("end", 8))}
+    table.commit(table.snapshot(), Change("x", transactions={**old, "tidelog/u/partitions": 1}))
+    assert LakeTable(tmp_path / "lake").record_counts("u") == {}
+    archive(table, "u", 0, 8, 12)
+    assert LakeTable(tmp_path / "lake").record_counts("u") == {0: RecordCount(8, 4)}
+
+
+@both_formats
+def test_what_was_lost_before_it_was_archived_is_remembered(
+    tmp_path: Path, format_name: str
+) -> None:
+    table = make(tmp_path / "lake", format_name)
+    archive(table, "t", 0, 0, 10)
+    lossy = write(table, OffsetRange("t", 0, 12, 20), [rows("t", 0, [12, 18, 19])])
+    for _ in range(2):
+        commit_archived(table, [replace(lossy, holes=((13, 18),))], gaps_allowed=True)
+    archive(table, "t", 1, 7, 9)
+    compact(table)
+    lake = LakeTable(tmp_path / "lake")
+    assert lake.coverage("t") == {0: (0, 20), 1: (7, 9)}
+    assert lake.holes("t") == {0: [(10, 12), (13, 18)]}
+    (topic,) = describe(tmp_path / "lake")["topics"]
+    assert topic["partitions"][0]["holes"] == [
+        {"start_offset": 10, "end_offset": 12},
+        {"start_offset": 13, "end_offset": 18},
+    ]
+
+
+@both_formats
+def test_files_that_were_vacuumed_before_their_commit_are_not_committed(
+    tmp_path: Path, format_name: str
+) -> None:
+    table = make(tmp_path / "lake", format_name)
+    archive(table, "t", 0, 0, 10)
+    written = write(table, OffsetRange("t", 0, 10, 20), [rows("t", 0, list(range(10, 20)))])
+    assert open_table(tmp_path / "lake").vacuum(0) == 1
+    with pytest.raises(LakeError, match="gone before its commit"):
+        commit_archived(table, [written])
+    assert LakeTable(tmp_path / "lake").coverage("t") == {0: (0, 10)}
+    # The batch that Spark runs again brings them.
+    assert archive(table, "t", 0, 10, 20)
+    assert sum(len(batch) for batch in _read(tmp_path / "lake", 0, 20)) == 20
+
+
+@both_formats
+def test_another_topic_of_the_name_is_refused(tmp_path: Path, format_name: str) -> None:
+    old, new = b"\xff" * 8 + bytes(8), bytes(range(16))
+    table = make(tmp_path / "lake", format_name)
+    # Neither a lake without an id nor a broker that tells none is held to be another.
+    archive(table, "t", 0, 0, 10)
+    archive(table, "t", 0, 10, 20, topic_id=old)
+    archive(table, "t", 0, 20, 30)
+    assert LakeTable(tmp_path / "lake").topic_id("t") == old
+    for start, end in ((0, 5), (30, 40)):
+        with pytest.raises(LakeError, match=r"topic t .* was deleted and made anew.*another fol"):
+            archive(table, "t", 0, start, end, topic_id=new)
+    compact(table)
+    if format_name == "delta":
+        DeltaTable(str(tmp_path / "lake")).create_checkpoint()
+    lake = LakeTable(tmp_path / "lake")
+    assert (lake.topic_id("t"), lake.topic_id("u")) == (old, None)
+    assert lake.coverage("t") == {0: (0, 30)}
+    assert archive(table, "u", 0, 0, 5, topic_id=new)
 
 
 @both_formats
@@ -219,6 +299,28 @@ def test_a_delta_lake_outlives_checkpoints_and_other_writers(tmp_path: Path) -> 
         found = pa.Table.from_batches(read)
         assert found.to_pylist() == rows("t", partition, list(range(5, 25))).to_pylist()
     assert DeltaTable(str(tmp_path / "lake")).to_pyarrow_table().num_rows == 60
+
+
+@pytest.mark.parametrize(
+    ("format_name", "unfinished"),
+    [
+        ("delta", f"_delta_log/_commit_{'a' * 8}.json.tmp"),
+        ("parquet", f"{parquet_table.LOG_FOLDER}/.{0:020d}.checkpoint.json.{'a' * 8}"),
+    ],
+)
+def test_a_table_whose_making_was_cut_off_is_made(
+    tmp_path: Path, format_name: str, unfinished: str
+) -> None:
+    lake = tmp_path / "lake"
+    for is_begun in (False, True):
+        (lake / unfinished).parent.mkdir(parents=True)
+        if is_begun:
+            (lake / unfinished).write_text("{")
+        with pytest.raises(LakeError, match="there is no lake at"):
+            open_table(lake)
+        archive(make(lake, format_name), "t", 0, 0, 10)
+        assert LakeTable(lake).coverage("t") == {0: (0, 10)}
+        shutil.rmtree(lake)
 
 
 def test_what_is_asked_must_fit_what_is_there(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from tidelog.spark.broker_calls import BrokerCalls
 from tidelog.spark.errors import OptionError
-from tidelog.spark.lake.archive_commit import commit_archived
+from tidelog.spark.lake.archive_commit import commit_archived, refuse_other_topics
 from tidelog.spark.lake.archive_source import (
     NAME,
     ArchiveDataSource,
@@ -26,14 +26,18 @@ from tidelog.spark.lake.archive_source import (
     written_range,
 )
 from tidelog.spark.lake.compaction import compact
+from tidelog.spark.lake.errors import LakeError
 from tidelog.spark.lake.layout import archive_layout
 from tidelog.spark.lake.opening import open_or_create, open_table
 from tidelog.spark.lake.query_run import starting, wait_for
 from tidelog.spark.lake.reading import LakeTable
 from tidelog.spark.lake.table import OWN_FOLDER, Table
 from tidelog.spark.lake.writing import DEFAULT_TARGET_FILE_BYTES
-from tidelog.spark.offsets import EARLIEST
+from tidelog.spark.lake_lookup import LakeLookup
+from tidelog.spark.offsets import EARLIEST, offsets_to_json
 from tidelog.spark.options import parse_stream_options
+from tidelog.spark.positions import beyond_ends
+from tidelog.spark.python_daemon import quiet_this_worker
 from tidelog.spark.session import session
 
 DEFAULT_OFFSETS_PER_BATCH = 1_000_000
@@ -42,6 +46,9 @@ DEFAULT_COMPACT_EVERY = 20
 DEFAULT_GRACE_S = 7 * 86_400.0
 
 _MARKER = "tidelog-lake"
+
+# Here, as the process that commits each micro-batch imports this.
+quiet_this_worker()
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +96,7 @@ class CommitBatch:
         table = open_table(self.path)
         commit_archived(table, ranges, gaps_allowed=self.gaps_allowed)
         if self.compact_every and (batch_id + 1) % self.compact_every == 0:
-            compact(table, self.target_file_bytes)
+            compact(table, self.target_file_bytes, spares_large=True)
             table.vacuum(self.grace_s)
 
 
@@ -120,7 +127,9 @@ def start_archive(
         settings.compact_every,
         settings.grace_s,
     )
-    options |= target_options(table.target(settings.target_file_bytes), settings.partition_by)
+    options |= target_options(
+        table.root, table.target(settings.target_file_bytes), settings.partition_by
+    )
     with starting(spark):
         spark.dataSource.register(ArchiveDataSource)
         written = spark.readStream.format(NAME).options(**options).load()
@@ -200,13 +209,18 @@ def _source_options(topics: Sequence[str], settings: ArchiveSettings) -> dict[st
 
 def _starting_offsets(table: Table, options: Mapping[str, str]) -> str:
     """Where the lake ends, and the earliest where it does not begin yet."""
-    lake = LakeTable(table.root)
-    by_topic: dict[str, dict[str, int]] = {}
-    for name in sorted(BrokerCalls(parse_stream_options(options)).partitions()):
-        covered = lake.coverage(name.topic).get(name.partition)
-        start = EARLIEST if covered is None else covered[1]
-        by_topic.setdefault(name.topic, {})[str(name.partition)] = start
-    return json.dumps(by_topic)
+    calls = BrokerCalls(parse_stream_options(options))
+    names = calls.partitions()
+    refuse_other_topics(table, table.snapshot(), calls.topic_ids)
+    coverage = LakeLookup(str(table.root)).coverage(names)
+    beyond = beyond_ends(calls, coverage, {})
+    if beyond:
+        raise LakeError(
+            f"{'; '.join(beyond)}. The lake at {table.root} keeps what it has: archive the topic "
+            "to another folder"
+        )
+    starts = {name: coverage[name][1] if name in coverage else EARLIEST for name in names}
+    return json.dumps(offsets_to_json(starts))
 
 
 def _checkpoint(table: Table, topics: Sequence[str]) -> Path:

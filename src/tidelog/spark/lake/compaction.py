@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from tidelog.spark.lake.data_file import DataFile
-from tidelog.spark.lake.reading import open_parquet
+from tidelog.spark.lake.open_files import OpenFiles
 from tidelog.spark.lake.table import Change, Snapshot, Table, commit_with_retries
 from tidelog.spark.lake.writing import (
     DEFAULT_TARGET_FILE_BYTES,
@@ -27,6 +27,9 @@ from tidelog.spark.lake.writing import (
 
 # A file this close to the target is left alone: rewriting it would gain nothing.
 _LARGE_ENOUGH = 0.75
+
+# A file that is so many times larger than all that it would be merged with may wait for more.
+_SPARED_TIMES = 2
 
 _BINS_IN_FLIGHT_MAX = 4
 _BINS_PER_COMMIT = 32
@@ -51,12 +54,17 @@ class CompactionResult:
 
 
 def plan_compaction(
-    files: Sequence[DataFile], target_file_bytes: int = DEFAULT_TARGET_FILE_BYTES
+    files: Sequence[DataFile],
+    target_file_bytes: int = DEFAULT_TARGET_FILE_BYTES,
+    *,
+    spares_large: bool = False,
 ) -> list[list[DataFile]]:
     """Which files to merge into one, in the order to merge them; a bin has at least two.
 
     Neighbours by partition and offset go together, so that the results interleave as little as
-    the files did.
+    the files did. With `spares_large` a file is only rewritten for others that are worth it: who
+    merges again and again while files come in then rewrites each record a few times, and leaves a
+    few files of growing sizes, where it would rewrite the largest every time.
     """
     groups: dict[tuple[str, str], list[DataFile]] = defaultdict(list)
     for file in files:
@@ -73,13 +81,27 @@ def plan_compaction(
             chosen.append(file)
             size_bytes += file.size_bytes
         bins.append(chosen)
+    if spares_large:
+        bins = [_without_spared(each) for each in bins]
     return [each for each in bins if len(each) > 1]
 
 
+def _without_spared(files: list[DataFile]) -> list[DataFile]:
+    kept = sorted(files, key=lambda each: each.size_bytes)
+    size_bytes = sum(each.size_bytes for each in kept)
+    while kept and kept[-1].size_bytes > _SPARED_TIMES * (size_bytes - kept[-1].size_bytes):
+        size_bytes -= kept.pop().size_bytes
+    return sorted(kept, key=_order)
+
+
 def compact(
-    table: Table, target_file_bytes: int = DEFAULT_TARGET_FILE_BYTES, *, threads: int | None = None
+    table: Table,
+    target_file_bytes: int = DEFAULT_TARGET_FILE_BYTES,
+    *,
+    threads: int | None = None,
+    spares_large: bool = False,
 ) -> CompactionResult:
-    """Merge the small files of a table.
+    """Merge the small files of a table; `spares_large` as `plan_compaction` has it.
 
     Safe beside an archive that goes on and beside other compactions: a bin of which another has
     taken a file is given up.
@@ -90,7 +112,7 @@ def compact(
         for file in table.snapshot().files
         if file.span is not None or not table.layout.is_archive
     ]
-    bins = plan_compaction(files, target_file_bytes)
+    bins = plan_compaction(files, target_file_bytes, spares_large=spares_large)
     target = table.target(target_file_bytes)
     threads = threads or min(_BINS_IN_FLIGHT_MAX, os.cpu_count() or 1)
     done = CompactionResult()
@@ -145,13 +167,14 @@ def _merge(table: Table, target: Target, olds: Sequence[DataFile]) -> DataFile:
         waiting: list[pa.Table] = []
         waiting_bytes = 0
         last_partition: int | None = None
-        for partition, rows in _row_groups(table, olds):
-            if waiting and (partition != last_partition or waiting_bytes >= ROW_GROUP_BYTES):
-                writer.write_row_group(pa.concat_tables(waiting))
-                waiting, waiting_bytes = [], 0
-            waiting.append(rows)
-            waiting_bytes += rows.nbytes
-            last_partition = partition
+        with OpenFiles(table) as files:
+            for partition, rows in _row_groups(table, files, olds):
+                if waiting and (partition != last_partition or waiting_bytes >= ROW_GROUP_BYTES):
+                    writer.write_row_group(pa.concat_tables(waiting))
+                    waiting, waiting_bytes = [], 0
+                waiting.append(rows)
+                waiting_bytes += rows.nbytes
+                last_partition = partition
         if waiting:
             writer.write_row_group(pa.concat_tables(waiting))
         return writer.close()
@@ -160,18 +183,20 @@ def _merge(table: Table, target: Target, olds: Sequence[DataFile]) -> DataFile:
         raise
 
 
-def _row_groups(table: Table, files: Sequence[DataFile]) -> Iterator[tuple[int | None, pa.Table]]:
+def _row_groups(
+    table: Table, files: OpenFiles, olds: Sequence[DataFile]
+) -> Iterator[tuple[int | None, pa.Table]]:
     """The row groups of some files with their partition, by partition and first offset."""
     schema = table.layout.file_schema
-    found: list[tuple[tuple[int, int, int, int], int | None, Any, int]] = []
-    for number, file in enumerate(files):
-        parquet = open_parquet(table, file)
-        for index in range(parquet.metadata.num_row_groups):
-            partition, offset = _first(parquet.metadata, index, file)
+    found: list[tuple[tuple[int, int, int, int], int | None, DataFile, int]] = []
+    for number, file in enumerate(olds):
+        metadata = files.metadata(file)
+        for index in range(metadata.num_row_groups):
+            partition, offset = _first(metadata, index, file)
             place_in_order = (partition or 0, offset, number, index)
-            found.append((place_in_order, partition, parquet, index))
-    for _, partition, parquet, index in sorted(found, key=lambda each: each[0]):
-        yield partition, parquet.read_row_group(index).select(schema.names).cast(schema)
+            found.append((place_in_order, partition, file, index))
+    for _, partition, file, index in sorted(found, key=lambda each: each[0]):
+        yield partition, files.read_row_group(file, index).select(schema.names).cast(schema)
 
 
 def _first(metadata: Any, index: int, file: DataFile) -> tuple[int | None, int]:

@@ -1,4 +1,4 @@
-"""Which offsets of which partitions an archive holds without a gap.
+"""Which offsets of which partitions an archive holds.
 
 Coverage is kept where the data is committed: as application transactions of the table's log, a
 start, an end and the number of partitions for each topic. A Delta log carries these through
@@ -19,10 +19,14 @@ VersionOf = Callable[[str], int | None]
 
 @dataclass(frozen=True, slots=True)
 class Advance:
-    """What new ranges do to a topic's coverage: those that are fresh, and the coverage after."""
+    """What new ranges do to a topic's coverage: those that are fresh, and the coverage after.
+
+    `gaps` are the offsets before fresh ranges that no range brings.
+    """
 
     fresh: frozenset[OffsetRange]
     after: Mapping[int, tuple[int, int]]
+    gaps: tuple[OffsetRange, ...] = ()
 
 
 def covered(topic: str, version_of: VersionOf) -> dict[int, tuple[int, int]]:
@@ -56,6 +60,7 @@ def advance(
     """
     after = dict(before)
     fresh = set()
+    gaps: list[OffsetRange] = []
     for each in sorted(ranges, key=lambda each: (each.partition, each.start)):
         start, end = after.get(each.partition, (each.start, each.start))
         known = each.partition in after
@@ -64,20 +69,20 @@ def advance(
         if each.start < end:
             raise LakeError(
                 f"the lake holds {topic}-{each.partition} up to offset {end}, and this batch "
-                f"brings {each.start} to {each.end}: another archive writes to this lake, or the "
-                "checkpoint is older than the lake. Remove the checkpoint: the archive goes on "
-                "where the lake ends"
+                f"brings {each.start} to {each.end}: another archive of the topic writes to this "
+                "lake at the same time. Run this one again: it goes on where the lake ends"
             )
         if each.start > end and not gaps_allowed:
             raise LakeError(
                 f"the lake holds {topic}-{each.partition} up to offset {end}, and this batch "
-                f"begins at {each.start}: {each.start - end} offsets would be missing. The "
-                "checkpoint belongs to another lake (remove it), or the broker deleted records "
-                "before they were archived (failOnDataLoss=false goes on without them)"
+                f"begins at {each.start}: {each.start - end} offsets would be missing. Run this "
+                "archive again: it goes on where the lake ends"
             )
+        if each.start > end:
+            gaps.append(OffsetRange(topic, each.partition, end, each.start))
         after[each.partition] = (start, each.end)
         fresh.add(each)
-    return Advance(frozenset(fresh), after)
+    return Advance(frozenset(fresh), after, tuple(gaps))
 
 
 def transactions_of(

@@ -5,6 +5,7 @@ import math
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -17,7 +18,7 @@ from deltalake.transaction import AddAction, RemoveAction
 from tidelog.spark.lake.data_file import DataFile, Span
 from tidelog.spark.lake.errors import CommitConflict, LakeError
 from tidelog.spark.lake.layout import Layout
-from tidelog.spark.lake.table import Change, Format, Snapshot
+from tidelog.spark.lake.table import Change, Format, Snapshot, check_written
 from tidelog.spark.lake.writing import DEFAULT_TARGET_FILE_BYTES, Target
 
 _IS_ARCHIVE = "tidelog.archive"
@@ -58,9 +59,11 @@ class DeltaLakeTable:
         actions = pa.table(table.get_add_actions(flatten=True))
         columns = self.layout.partition_columns
         files = tuple(_data_file(row, columns) for row in actions.to_pylist())
-        return Snapshot(table.version(), files, table.transaction_version)
+        # Each question goes through the whole log.
+        return Snapshot(table.version(), files, cache(table.transaction_version))
 
     def commit(self, base: Snapshot, change: Change) -> None:
+        check_written(self.target(), change)
         table = self._open(base.version)
         now_ms = int(time.time() * 1000)
         actions: list[AddAction | RemoveAction] = [

@@ -7,6 +7,7 @@ from typing import Any
 
 from tidelog.spark.lake.coverage import covered
 from tidelog.spark.lake.data_file import DataFile
+from tidelog.spark.lake.holes import kept_holes
 from tidelog.spark.lake.opening import open_table
 
 
@@ -30,7 +31,15 @@ def describe(path: str | Path) -> dict[str, Any]:
                 "topic": topic,
                 **_totals(files),
                 "partitions": [
-                    {"partition": partition, "start_offset": start, "end_offset": end}
+                    {
+                        "partition": partition,
+                        "start_offset": start,
+                        "end_offset": end,
+                        "holes": [
+                            {"start_offset": first, "end_offset": last}
+                            for first, last in kept_holes(topic, partition, snapshot.transaction)
+                        ],
+                    }
                     for partition, (start, end) in covered(topic, snapshot.transaction).items()
                 ],
             }

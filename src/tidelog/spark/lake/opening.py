@@ -1,5 +1,6 @@
 """Find the table at a path, or make it."""
 
+import os
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -63,7 +64,18 @@ def open_or_create(path: str | Path, format_name: str, layout: Layout) -> Table:
 
 
 def _format_of(root: Path) -> Format | None:
-    return next((each for each, log in _LOG_FOLDERS.items() if (root / log).is_dir()), None)
+    return next((each for each, log in _LOG_FOLDERS.items() if _has_versions(root / log)), None)
+
+
+def _has_versions(log: Path) -> bool:
+    """Whether a log has begun; whoever made the table may have died before.
+
+    Versions are numbers. What else there may be is a file that was not finished.
+    """
+    try:
+        return any(name[:1].isdigit() for name in os.listdir(log))
+    except (FileNotFoundError, NotADirectoryError):
+        return False
 
 
 def _create(root: Path, format_name: str, layout: Layout) -> Table:

@@ -29,7 +29,7 @@ import pyarrow as pa
 from tidelog.spark.lake.data_file import DataFile
 from tidelog.spark.lake.errors import CommitConflict, LakeError
 from tidelog.spark.lake.layout import Layout
-from tidelog.spark.lake.table import OWN_FOLDER, Change, Format, Snapshot
+from tidelog.spark.lake.table import OWN_FOLDER, Change, Format, Snapshot, check_written
 from tidelog.spark.lake.writing import DEFAULT_TARGET_FILE_BYTES, Target
 
 T = TypeVar("T")
@@ -102,6 +102,7 @@ class ParquetTable:
         self.finish_moves()
         if self._state.version != base.version:
             raise CommitConflict(f"{self.root}: another writer was first")
+        check_written(self.target(), change)
         made = _Commit(
             operation=change.operation,
             time_ms=int(time.time() * 1000),

@@ -7,7 +7,7 @@ are given out once no row group that is still to come can hold a lower offset.
 
 import heapq
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -15,12 +15,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from tidelog.spark.lake.coverage import covered, covered_range
 from tidelog.spark.lake.data_file import DataFile
 from tidelog.spark.lake.errors import LakeError
+from tidelog.spark.lake.holes import Hole, kept_holes
+from tidelog.spark.lake.open_files import OpenFiles
 from tidelog.spark.lake.opening import open_table
+from tidelog.spark.lake.record_counts import RecordCount, kept_count
+from tidelog.spark.lake.same_topic import kept_topic_id
 from tidelog.spark.lake.table import Snapshot, Table
 from tidelog.spark.offsets import OffsetRange
 from tidelog.spark.schema import arrow_schema
@@ -30,7 +33,6 @@ OPTION_NAMES = frozenset({"lake"})
 
 _ROWS_MAX = 20_000
 _BATCH_BYTES_MAX = 32 << 20
-_OPEN_TRIES_MAX = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +64,28 @@ class LakeTable:
         return sorted({file.span.topic for file in self.snapshot.files if file.span is not None})
 
     def coverage(self, topic: str) -> dict[int, tuple[int, int]]:
-        """By partition, the offsets `[start, end)` that the lake holds without a gap."""
+        """By partition, the offsets `[start, end)` that the lake holds, but for its holes."""
         return covered(topic, self.snapshot.transaction)
+
+    def holes(self, topic: str) -> dict[int, list[Hole]]:
+        """By partition, what brokers had lost before it was archived, where there is any."""
+        found = {
+            partition: kept_holes(topic, partition, self.snapshot.transaction)
+            for partition in self.coverage(topic)
+        }
+        return {partition: holes for partition, holes in found.items() if holes}
+
+    def record_counts(self, topic: str) -> dict[int, RecordCount]:
+        """By partition, how many records were archived, where that is known."""
+        found = {
+            partition: kept_count(topic, partition, self.snapshot.transaction)
+            for partition in self.coverage(topic)
+        }
+        return {partition: count for partition, count in found.items() if count is not None}
+
+    def topic_id(self, topic: str) -> bytes | None:
+        """The id of the topic that was archived, if it is known."""
+        return kept_topic_id(topic, self.snapshot.transaction)
 
     def read_range(
         self,
@@ -98,68 +120,35 @@ class LakeTable:
         count = len(queue)
         heapq.heapify(queue)
         waiting: list[pa.Table] = []
-        while queue:
-            lowest, _, item = heapq.heappop(queue)
-            if isinstance(item, DataFile):
-                opened = _OpenFile(self._table, item)
-                for group in opened.row_groups(wanted):
-                    heapq.heappush(queue, (group.lowest, count, group))
-                    count += 1
-                continue
-            ready, waiting = _take_below(waiting, lowest)
-            yield from _batches(ready, include_headers)
-            rows = item.read(wanted, include_headers, times)
-            if len(rows):
-                waiting.append(rows)
+        with OpenFiles(self._table) as files:
+            while queue:
+                lowest, _, item = heapq.heappop(queue)
+                if isinstance(item, DataFile):
+                    for group in _row_groups(files, item, wanted):
+                        heapq.heappush(queue, (group.lowest, count, group))
+                        count += 1
+                    continue
+                ready, waiting = _take_below(waiting, lowest)
+                yield from _batches(ready, include_headers)
+                rows = self._read_group(files, item, wanted, include_headers, times)
+                if len(rows):
+                    waiting.append(rows)
         yield from _batches(_in_order(waiting), include_headers)
 
-
-@dataclass(frozen=True, slots=True)
-class _RowGroup:
-    file: "_OpenFile"
-    index: int
-    lowest: int
-
-    def read(self, wanted: OffsetRange, include_headers: bool, times: TimeRange | None) -> pa.Table:
-        return self.file.read(self.index, wanted, include_headers, times)
-
-
-@dataclass(slots=True)
-class _OpenFile:
-    """A file whose footer is read; it is closed when its last row group is gone."""
-
-    table: Table
-    file: DataFile
-    parquet: Any = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.parquet = open_parquet(self.table, self.file)
-
-    def row_groups(self, wanted: OffsetRange) -> Iterator[_RowGroup]:
-        """Those that may hold records of the range."""
-        metadata = self.parquet.metadata
-        columns = {metadata.schema.column(at).path: at for at in range(metadata.num_columns)}
-        for index in range(metadata.num_row_groups):
-            group = metadata.row_group(index)
-            low, high = _bounds(group, columns.get("partition"))
-            if not low <= wanted.partition <= high:
-                continue
-            low, high = _bounds(group, columns.get("offset"))
-            if low < wanted.end and high >= wanted.start:
-                yield _RowGroup(self, index, int(max(low, wanted.start)))
-
-    def read(
-        self, index: int, wanted: OffsetRange, include_headers: bool, times: TimeRange | None
+    def _read_group(
+        self,
+        files: OpenFiles,
+        group: "_RowGroup",
+        wanted: OffsetRange,
+        include_headers: bool,
+        times: TimeRange | None,
     ) -> pa.Table:
         """The records of the range in one row group, in the order of their offsets."""
         schema = arrow_schema(include_headers)
-        layout = self.table.layout
+        layout = self._table.layout
         held = [each for each in schema.names if each not in layout.partition_columns]
-        try:
-            rows = self.parquet.read_row_group(index, columns=held)
-        except (OSError, pa.ArrowInvalid) as error:
-            raise LakeError(f"{self.file.path} cannot be read: {error}") from error
-        rows = _with_constants(rows, schema, self.file)
+        rows = files.read_row_group(group.file, group.index, held)
+        rows = _with_constants(rows, schema, group.file)
         chosen = _chosen(rows, wanted, times)
         if not pc.all(chosen, skip_nulls=False).as_py():
             rows = rows.filter(chosen)
@@ -170,18 +159,25 @@ class _OpenFile:
         return rows
 
 
-def open_parquet(table: Table, file: DataFile) -> Any:
-    """A file with its footer read, wherever a compaction may be moving it."""
-    for tries_left in reversed(range(_OPEN_TRIES_MAX)):
-        place = table.place(file)
-        try:
-            return pq.ParquetFile(place, page_checksum_verification=True)
-        except FileNotFoundError as error:
-            if not tries_left:
-                raise LakeError(f"{place} is in the log of the lake, and missing") from error
-        except (OSError, pa.ArrowInvalid) as error:
-            raise LakeError(f"{place} cannot be read: {error}") from error
-    raise AssertionError("the last try returns or raises")
+@dataclass(frozen=True, slots=True)
+class _RowGroup:
+    file: DataFile
+    index: int
+    lowest: int
+
+
+def _row_groups(files: OpenFiles, file: DataFile, wanted: OffsetRange) -> Iterator[_RowGroup]:
+    """Those of a file that may hold records of the range."""
+    metadata = files.metadata(file)
+    columns = {metadata.schema.column(at).path: at for at in range(metadata.num_columns)}
+    for index in range(metadata.num_row_groups):
+        group = metadata.row_group(index)
+        low, high = _bounds(group, columns.get("partition"))
+        if not low <= wanted.partition <= high:
+            continue
+        low, high = _bounds(group, columns.get("offset"))
+        if low < wanted.end and high >= wanted.start:
+            yield _RowGroup(file, index, int(max(low, wanted.start)))
 
 
 def _may_hold(file: DataFile, wanted: OffsetRange, times: TimeRange | None) -> bool:

@@ -12,7 +12,7 @@ from typing import Literal, Protocol
 
 from tidelog.spark.lake.coverage import VersionOf
 from tidelog.spark.lake.data_file import DataFile
-from tidelog.spark.lake.errors import CommitConflict
+from tidelog.spark.lake.errors import CommitConflict, LakeError
 from tidelog.spark.lake.layout import Layout
 from tidelog.spark.lake.writing import DEFAULT_TARGET_FILE_BYTES, Target
 
@@ -63,7 +63,10 @@ class Table(Protocol):
         """The newest version."""
 
     def commit(self, base: Snapshot, change: Change) -> None:
-        """Make the version after `base`; CommitConflict if there is one already."""
+        """Make the version after `base`; CommitConflict if there is one already.
+
+        LakeError if a file that is to be added is gone, as one that was vacuumed meanwhile.
+        """
 
     def target(self, target_file_bytes: int = DEFAULT_TARGET_FILE_BYTES) -> Target:
         """Where files are written before they are committed."""
@@ -76,6 +79,20 @@ class Table(Protocol):
 
     def vacuum(self, grace_s: float) -> int:
         """Delete files that no version needs and that are older than the grace time; how many."""
+
+
+def check_written(target: Target, change: Change) -> None:
+    """LakeError if a file that a commit would add is not where its task left it.
+
+    A vacuum whose grace time is shorter than a batch takes it away. A commit that names it all the
+    same would cover records that nobody has.
+    """
+    for file in change.adds:
+        if not target.place(file.path).exists():
+            raise LakeError(
+                f"{target.place(file.path)} is gone before its commit: the lake was vacuumed with "
+                "a grace time that is shorter than a batch takes. Run it again with a longer one"
+            )
 
 
 def commit_with_retries(table: Table, decide: Callable[[Snapshot], Change | None]) -> bool:
