@@ -31,8 +31,8 @@ def test_a_lake_is_described_and_compacted(run: Run, lake: Path) -> None:
     (topic,) = described["topics"]
     assert topic["topic"] == "orders"
     assert topic["partitions"] == [
-        {"partition": 0, "start_offset": 0, "end_offset": 30},
-        {"partition": 1, "start_offset": 5, "end_offset": 8},
+        {"partition": 0, "start_offset": 0, "end_offset": 30, "holes": []},
+        {"partition": 1, "start_offset": 5, "end_offset": 8, "holes": []},
     ]
     assert "33 records" in run("lake", "describe", str(lake)).stdout
     said = run("lake", "compact", str(lake), "--grace", "0").stdout

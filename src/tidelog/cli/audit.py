@@ -53,8 +53,8 @@ def command(
     """Check a topic, or its archive in a lake: gaps, duplicates, order, checksums.
 
     Gaps that transactions leave (markers, aborted records) and those of a compacted topic are
-    told apart from losses. Exit code 3: something is missing, there twice, out of order, or lake
-    and topic differ.
+    told apart from losses; a lake must have as many records as were archived. Exit code 3:
+    something is missing, there twice, out of order, or lake and topic differ.
     """
     if compare_lake and lake is None:
         raise click.UsageError("--compare-lake needs --lake PATH")
@@ -65,7 +65,9 @@ def command(
         from tidelog.spark.jobs.topic_rows import ArchivedTopic, common
     sources: dict[str, Any] = {}
     if lake is None or compare_lake:
-        sources["live"], _ = open_topic(bootstrap, topic, partitions, uncommitted=uncommitted)
+        sources["live"], _ = open_topic(
+            bootstrap, topic, partitions, uncommitted=uncommitted, include_headers=compare_lake
+        )
     if lake is not None:
         sources["lake"] = ArchivedTopic(lake, topic, partitions=partitions)
     ranges = {name: each.ranges(bound(start), bound(end)) for name, each in sources.items()}
@@ -76,6 +78,7 @@ def command(
     comparison = None
     with spark_session("audit", master, conf) as spark:
         rows = {name: each.rows(spark, ranges[name]) for name, each in sources.items()}
+        counts = {"lake": sources["lake"].counts(spark)} if lake is not None else {}
         reports = {
             name: audit(
                 each.frame,
@@ -83,6 +86,7 @@ def command(
                 explanation=each.explanation,
                 origin=each.origin,
                 shown_max=shown,
+                counts=counts.get(name, ()),
             )
             for name, each in rows.items()
         }

@@ -50,7 +50,11 @@ def _spark_options(function: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--offsets-per-batch", default=1_000_000, show_default=True)
 @click.option("--compact-every", default=20, show_default=True, help="Batches; 0 is never.")
 @click.option("--checkpoint", metavar="DIR", help="Default: in the lake.")
-@click.option("--allow-data-loss", is_flag=True, help="Go on if the broker has lost records.")
+@click.option(
+    "--allow-data-loss",
+    is_flag=True,
+    help="Go on if the broker has lost records; the lake remembers the hole.",
+)
 @click.option(
     "--option", "options", multiple=True, metavar="NAME=VALUE", help="An option of the source."
 )
@@ -248,12 +252,15 @@ def describe(path: str, as_json: bool) -> None:
             "partition": each["partition"],
             "start_offset": each["start_offset"],
             "end_offset": each["end_offset"],
+            "holes": ", ".join(
+                f"{hole['start_offset']}-{hole['end_offset'] - 1}" for hole in each["holes"]
+            ),
         }
         for topic in found["topics"]
         for each in topic["partitions"]
     ]
     if rows:
-        out.print(table(rows, ["topic", "partition", "start_offset", "end_offset"]))
+        out.print(table(rows, ["topic", "partition", "start_offset", "end_offset", "holes"]))
 
 
 @contextmanager

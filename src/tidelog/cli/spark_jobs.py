@@ -79,14 +79,25 @@ def bound(position: Position | None) -> "Bound":
 
 
 def open_topic(
-    bootstrap: str, topic: str, partitions: Sequence[int], *, uncommitted: bool
+    bootstrap: str,
+    topic: str,
+    partitions: Sequence[int],
+    *,
+    uncommitted: bool,
+    include_headers: bool = False,
 ) -> "tuple[Topic, int]":
     """A topic that exists and the number of its partitions; otherwise the end of the command."""
     from tidelog.client.errors import ClientError
     from tidelog.spark.jobs.topic_rows import Topic
 
     try:
-        opened = Topic(bootstrap, topic, partitions=partitions, read_committed=not uncommitted)
+        opened = Topic(
+            bootstrap,
+            topic,
+            partitions=partitions,
+            read_committed=not uncommitted,
+            include_headers=include_headers,
+        )
         count = opened.partition_count()
     except ClientError as error:
         fail(str(error))
@@ -105,18 +116,17 @@ def spark_session(name: str, master: str | None, conf: Sequence[str]) -> "Iterat
     A session that this process has already is used, and left as it is.
     """
     from pyspark.errors import PySparkException
-    from pyspark.sql import SparkSession
 
-    from tidelog.spark.pipeline.failure import failure_reason
-    from tidelog.spark.session import session
+    from tidelog.spark.pipeline.failure import failure_reason, for_people
+    from tidelog.spark.session import existing_session, session
 
     settings = parse_pairs(conf, option="--conf")
-    is_ours = SparkSession.getActiveSession() is None
+    is_ours = existing_session() is None
     spark = session(f"tidelog {name}", master=master, conf=settings)
     try:
         yield spark
     except PySparkException as error:
-        fail(failure_reason(str(error)))
+        fail(for_people(failure_reason(str(error))))
     finally:
         if is_ours:
             spark.stop()

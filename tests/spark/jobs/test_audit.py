@@ -77,6 +77,17 @@ def test_gaps_are_told_apart(spark: SparkSession) -> None:
     assert partition.missing_offsets == {GapKind.ARCHIVED: 2, GapKind.LOST: 3}
     # A loss is listed before what is explained.
     assert partition.gaps == (Gap(6, 8, GapKind.LOST),)
+    archived = Archived(
+        {TopicPartition("t", 0): (0, 12)}, {TopicPartition("t", 0): [(3, 4), (7, 8)]}
+    )
+    (partition,) = audit(rows, explanation=archived).partitions
+    assert partition.gaps == (
+        Gap(2, 2, GapKind.ARCHIVED),
+        Gap(3, 3, GapKind.LOST),
+        Gap(6, 6, GapKind.ARCHIVED),
+        Gap(7, 7, GapKind.LOST),
+        Gap(8, 8, GapKind.ARCHIVED),
+    )
 
 
 def test_the_checksum_depends_on_records_and_not_on_their_order(spark: SparkSession) -> None:
@@ -112,8 +123,8 @@ def test_files_have_no_order_among_themselves_and_compaction_makes_gaps(
 def test_copies_are_compared_by_blocks(spark: SparkSession) -> None:
     records = [_record(0, offset) for offset in range(2_500)]
     ranges = {TopicPartition("t", 0): (0, 2_500), TopicPartition("t", 1): (0, 10)}
-    rows = _frame(spark, records)
-    assert compare(rows, _frame(spark, records[::-1]), ranges).problems() == []
+    rows = _whole(_frame(spark, records))
+    assert compare(rows, _whole(_frame(spark, records[::-1])), ranges).problems() == []
     other = [
         *records[:10],
         *records[11:2_200],
@@ -121,7 +132,7 @@ def test_copies_are_compared_by_blocks(spark: SparkSession) -> None:
         *records[2_201:],
         _record(1, 3),
     ]
-    found = compare(rows, _frame(spark, other), ranges)
+    found = compare(rows, _whole(_frame(spark, other)), ranges)
     assert found.blocks_that_differ == 3
     assert [(each.partition, each.first, each.last) for each in found.differences] == [
         (0, 0, 999),
@@ -134,6 +145,28 @@ def test_copies_are_compared_by_blocks(spark: SparkSession) -> None:
         (0, 1),
     ]
     assert found.to_json()["equal"] is False
+
+
+def test_copies_are_compared_with_their_timestamps_and_headers(spark: SparkSession) -> None:
+    rows = _frame(spark, [_record(0, offset) for offset in range(10)])
+    ranges = {TopicPartition("t", 0): (0, 10)}
+    header = "array(struct('h' AS key, {} AS value))"
+    texts = ["NULL", "array()", header.format("NULL"), header.format("X''"), header.format("X'00'")]
+    copies = [_whole(rows, headers) for headers in texts]
+    copies.append(
+        _whole(rows.withColumn("timestamp", F.expr("timestamp + INTERVAL 1 MILLISECOND")))
+    )
+    copies.append(copies[0].withColumn("timestampType", F.lit(1)))
+    for at, one in enumerate(copies):
+        for other_at, other in enumerate(copies[at:], at):
+            is_same = not compare(one, other, ranges).blocks_that_differ
+            assert is_same == (at == other_at)
+
+
+def _whole(rows: DataFrame, headers: str = "NULL") -> DataFrame:
+    """Rows with all columns of the source."""
+    typed = f"CAST({headers} AS array<struct<key: string, value: binary>>) AS headers"
+    return rows.selectExpr("*", "0 AS timestampType", typed)
 
 
 def test_rows_are_cut_to_ranges(spark: SparkSession) -> None:

@@ -89,6 +89,16 @@ def test_a_topic_and_its_archive(
     twice = sum(each["duplicate_records"] for each in found["lake"]["partitions"])
     assert twice > 0
     assert "are there twice" in found["problems"][0]
+    # One that another writer has deleted: its records are missing, in the whole and in a part.
+    table = open_table(lake)
+    snapshot = table.snapshot()
+    gone = [file for file in snapshot.files if "again-" in file.name]
+    gone.append(next(file for file in snapshot.files if file not in gone))
+    table.commit(snapshot, Change("a writer that deletes", removes=gone))
+    for part in ([], ["--from", "~1"]):
+        result = _run(audit, broker, [topic, "--lake", lake, "--json", *part], status=3)
+        problems = json.loads(result.stdout)["problems"]
+        assert any("records were archived from offset 0 to" in each for each in problems)
 
 
 def _add_file_again(path: str) -> None:

@@ -14,6 +14,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
 from tidelog.protocol.topic_partition import TopicPartition
+from tidelog.spark.jobs.archived_counts import ArchivedCount
 from tidelog.spark.jobs.audit_report import AuditReport, OffsetSpan, PartitionAudit
 from tidelog.spark.jobs.gaps import GAP_COLUMNS, Explanation, Gap, GapKind, Unexplained
 from tidelog.spark.jobs.offset_runs import offset_runs
@@ -40,13 +41,15 @@ def audit(
     explanation: Explanation | None = None,
     origin: Column | None = None,
     shown_max: int = SHOWN_MAX,
+    counts: tuple[ArchivedCount, ...] = (),
 ) -> AuditReport:
     """Audit rows with the columns key, value, topic, partition, offset and timestamp.
 
     With `ranges` records are also missing before the first and after the last one of a partition.
     `explanation` says which gaps are as they should be; without it all are losses. `origin` names
     the file that a row comes from, in whose order it is read. Of gaps and duplicates the first
-    `shown_max` of each partition are listed. The rows are read once.
+    `shown_max` of each partition are listed. `counts` are those of an archive, and become part of
+    the report. The rows are read once.
     """
     with _kept(offset_runs(rows, origin)) as runs:
         marked = _with_reached(runs)
@@ -60,7 +63,8 @@ def audit(
         tuple(
             _partition(name, sums.get(name), gaps.get(name, _Gaps()), duplicates.get(name, []))
             for name in names
-        )
+        ),
+        counts,
     )
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from tidelog.spark.jobs.archived_counts import ArchivedCount
 from tidelog.spark.jobs.gaps import Gap, GapKind
 
 
@@ -88,13 +89,18 @@ class PartitionAudit:
 
 @dataclass(frozen=True, slots=True)
 class AuditReport:
-    """All partitions that were looked at, in their order."""
+    """All partitions that were looked at, in their order, and the counts of an archive.
+
+    Counts are of all that was archived, also if only a part of it was looked at.
+    """
 
     partitions: tuple[PartitionAudit, ...]
+    counts: tuple[ArchivedCount, ...] = ()
 
     def problems(self) -> list[str]:
         """In words, what must not be; none if the audit is passed."""
-        return [problem for each in self.partitions for problem in each.problems()]
+        parts: tuple[PartitionAudit | ArchivedCount, ...] = (*self.partitions, *self.counts)
+        return [problem for each in parts for problem in each.problems()]
 
     def to_json(self) -> dict[str, Any]:
         problems = self.problems()
@@ -102,6 +108,7 @@ class AuditReport:
             "passed": not problems,
             "problems": problems,
             "partitions": [each.to_json() for each in self.partitions],
+            "counts": [each.to_json() for each in self.counts],
         }
 
 

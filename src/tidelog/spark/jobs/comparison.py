@@ -8,7 +8,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from tidelog.protocol.topic_partition import TopicPartition
 from tidelog.spark.jobs.audit import Ranges
-from tidelog.spark.jobs.offset_runs import record_bytes, record_hash
+from tidelog.spark.jobs.offset_runs import record_bytes, whole_record_hash
 
 OFFSETS_PER_BLOCK = 1_000
 SHOWN_MAX = 10
@@ -65,7 +65,7 @@ class Comparison:
 
 
 def compare(rows: DataFrame, others: DataFrame, ranges: Ranges) -> Comparison:
-    """Compare all records of two DataFrames by offset, key and value.
+    """Compare all records of two DataFrames by offset, key, value, timestamp and headers.
 
     `ranges` says which offsets both are of. Blocks of OFFSETS_PER_BLOCK offsets are compared by
     their number of records and the sum of their hashes.
@@ -91,7 +91,7 @@ def _blocks(rows: DataFrame, prefix: str) -> DataFrame:
     block = F.floor(F.col("offset") / F.lit(OFFSETS_PER_BLOCK)).alias("block")
     return rows.groupBy("topic", "partition", block).agg(
         F.count("*").alias(f"{prefix}records"),
-        F.sum(record_hash().cast("decimal(38,0)")).alias(f"{prefix}checksum"),
+        F.sum(whole_record_hash().cast("decimal(38,0)")).alias(f"{prefix}checksum"),
         F.sum(record_bytes()).alias(f"{prefix}size_bytes"),
     )
 

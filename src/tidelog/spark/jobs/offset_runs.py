@@ -73,6 +73,24 @@ def record_hash() -> Column:
     )
 
 
+def whole_record_hash() -> Column:
+    """A number for all that a record has, with its timestamp and headers."""
+
+    def named(header: Column) -> Column:
+        return F.struct(header["key"], F.isnull(header["value"]), header["value"])
+
+    headers = F.col("headers")
+    return F.xxhash64(
+        record_hash(),
+        F.isnull("timestamp"),
+        F.unix_micros("timestamp"),
+        F.col("timestampType"),
+        F.isnull(headers),
+        F.size(headers),
+        F.transform(headers, named),
+    )
+
+
 @dataclass(slots=True)
 class _Progress:
     """The run that may go on, as a table of one row, and the time of its last record."""

@@ -17,6 +17,7 @@ from tidelog.protocol.topic_partition import TopicPartition
 from tidelog.spark.broker_calls import BrokerCalls
 from tidelog.spark.connections import lent_cluster
 from tidelog.spark.errors import OptionError, SparkError
+from tidelog.spark.jobs.archived_counts import ArchivedCount, count_records
 from tidelog.spark.jobs.audit import Ranges
 from tidelog.spark.jobs.gaps import Archived, Compacted, Explanation, SeenInLog
 from tidelog.spark.lake.data_frame import read as read_lake
@@ -24,6 +25,7 @@ from tidelog.spark.lake.reading import LakeTable
 from tidelog.spark.lake_lookup import LakeLookup
 from tidelog.spark.offsets import EARLIEST, LATEST, Offsets, offsets_to_json
 from tidelog.spark.options import parse_batch_options
+from tidelog.spark.schema import arrow_schema
 
 _TOPIC_RESOURCE = 2
 
@@ -63,12 +65,14 @@ class Topic:
         *,
         partitions: Sequence[int] = (),
         read_committed: bool = True,
+        include_headers: bool = False,
     ) -> None:
         self._bootstrap = bootstrap
         self._topic = topic
         self._options = {
             "kafka.bootstrap.servers": bootstrap,
             "kafka.isolation.level": "read_committed" if read_committed else "read_uncommitted",
+            "includeHeaders": "true" if include_headers else "false",
         }
         chosen = (
             {"assign": json.dumps({topic: sorted(set(partitions))})}
@@ -142,6 +146,7 @@ class ArchivedTopic:
         table = LakeTable(path)
         self._has_files = bool(table.snapshot.files)
         coverage = table.coverage(topic)
+        self._counts = table.record_counts(topic)
         if not coverage:
             raise OptionError(f"the lake at {path} has no records of the topic {topic}")
         self._partition_count = max(coverage) + 1
@@ -153,6 +158,12 @@ class ArchivedTopic:
             for partition, covered in coverage.items()
             if partition in (partitions or coverage)
         }
+
+        holes = table.holes(topic)
+        self._explanation = Archived(
+            self._coverage,
+            {name: holes[name.partition] for name in self._coverage if name.partition in holes},
+        )
 
     def partition_count(self) -> int:
         """How many partitions the lake knows of, also if not all are to be read."""
@@ -166,16 +177,25 @@ class ArchivedTopic:
         )
         return bounded(self._coverage, start, end, starts, ends)
 
+    def counts(self, spark: SparkSession) -> tuple[ArchivedCount, ...]:
+        """How many records were archived, and how many are there, over the whole coverage."""
+        expected = {}
+        for name, (_, end) in self._coverage.items():
+            count = self._counts.get(name.partition)
+            if count is not None:
+                expected[name] = ArchivedCount(*name, count.start, end, count.records)
+        return count_records(read_lake(spark, self._path), expected)
+
     def rows(self, spark: SparkSession, ranges: Ranges) -> TopicRows:
         """The rows of some ranges."""
-        columns = ["key", "value", "topic", "partition", "offset", "timestamp"]
+        columns = list(arrow_schema(include_headers=True).names)
         frame = read_lake(spark, self._path).where(F.col("topic") == self._topic)
         if not self._has_files:
-            return TopicRows(frame.select(*columns), ranges, Archived(self._coverage))
+            return TopicRows(frame.select(*columns), ranges, self._explanation)
         # A file that is read by several tasks is cut into blocks.
         origin = F.concat_ws(":", "_metadata.file_path", "_metadata.file_block_start")
         frame = within(frame.select(*columns, origin.alias("origin")), ranges)
-        return TopicRows(frame, ranges, Archived(self._coverage), F.col("origin"))
+        return TopicRows(frame, ranges, self._explanation, F.col("origin"))
 
 
 def bounded(extent: Ranges, start: Bound, end: Bound, starts: Offsets, ends: Offsets) -> Ranges:
