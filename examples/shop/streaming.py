@@ -37,7 +37,7 @@ _LAKE_S = 45.0
 def stream(demo: Demo, spark: SparkSession, bootstrap: str, picture: Path) -> None:
     """Start the pipeline, send it the day, wait for all results, and show them."""
     pipeline = Pipeline.load(
-        PIPELINE_FILE, {"SHOP_DATA": str(demo.folder), "SHOP_BOOTSTRAP": bootstrap}
+        PIPELINE_FILE, {"SHOP_DATA": str(demo.folder), "TIDELOG_BOOTSTRAP": bootstrap}
     )
     recorder, sent = Recorder(), Sent()
     queries = set(pipeline.spec.sinks)

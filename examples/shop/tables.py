@@ -58,10 +58,11 @@ def paid_table(rows: Iterable[Mapping[str, Any]], rows_max: int = 5) -> Table:
 
 def dead_letter_table(letters: Sequence[Delivered], rows_max: int = 5) -> Table:
     """Some records that did not parse, each reason once if there are enough."""
-    table = Table(title="Dead letters", title_justify="left")
-    table.add_column("record", no_wrap=True, min_width=16)
+    table = Table(title="Dead letters", title_justify="left", expand=True)
+    table.add_column("record", no_wrap=True)
+    # What does not fit is cut from these two: without a record nobody finds the letter again.
     for name in ("value", "reason"):
-        table.add_column(name, overflow="ellipsis", no_wrap=True)
+        table.add_column(name, overflow="ellipsis", no_wrap=True, ratio=1)
     # The first word of a reason tells kinds apart well enough for a sample.
     by_reason = {_text(each, "tidelog.reason")[:20]: each for each in letters}
     shown = {each.key: each for each in (*by_reason.values(), *letters)}

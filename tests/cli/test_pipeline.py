@@ -3,14 +3,16 @@
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.cli.conftest import Run, run_command
@@ -18,6 +20,7 @@ from tests.cli.terminal import on_terminal
 from tidelog.spark.pipeline.state_dir import StateDir
 from tidelog.spark.pipeline.status import PipelineStatus
 from tidelog.testing import Broker
+from tidelog.testing.broker import free_port
 
 _WAIT_S = 120.0
 
@@ -46,6 +49,11 @@ kind = "console"
 from = "upper"
 """
 
+_STATUS = """
+{"name": "whole", "file": "/x/whole.toml", "pid": 1, "phase": "finished", "queries": [],
+ "started_at": "2026-01-01T00:00:00.000+00:00", "updated_at": "2026-01-01T00:00:02.000+00:00"}
+"""
+
 
 def _file(folder: Path, topic: str, trigger: str, name: str = "count") -> Path:
     file = folder / "count.toml"
@@ -54,12 +62,17 @@ def _file(folder: Path, topic: str, trigger: str, name: str = "count") -> Path:
 
 
 def test_init_writes_a_file_that_validates_and_plans(tmp_path: Path) -> None:
-    file = tmp_path / "orders.toml"
-    assert "wrote" in run_command("pipeline", "init", str(file), "--name", "orders").stdout
+    file = tmp_path / "orders of eu.toml"
+    assert "wrote" in run_command("pipeline", "init", str(file)).stdout
+    # Who follows the documentation says `pipeline status orders` next.
+    assert 'name = "orders-of-eu"' in file.read_text()
     done = run_command("pipeline", "validate", str(file))
     assert (done.returncode, done.stdout) == (0, f"{file}: no errors\n")
     assert "exists already" in run_command("pipeline", "init", str(file)).stderr
+    text = file.read_text()
+    file.write_text(text.replace('topic = "orders"', f'topic = "{"orders" * 20}"'))
     tree = run_command("pipeline", "plan", str(file)).stdout
+    assert "orders" * 20 in tree  # nothing is cut where nobody's terminal is too narrow
     assert "distinct_orders [dedupe] by id within the watermark" in tree
     plan = json.loads(run_command("pipeline", "plan", str(file), "--json").stdout)
     assert [node["name"] for node in plan["nodes"] if node["part"] == "sink"] == ["sales"]
@@ -89,6 +102,13 @@ def test_a_variable_of_the_command_line_goes_before_the_environment(tmp_path: Pa
     plan = run_command("pipeline", "plan", str(file), "--var", variable, "--json").stdout
     assert "elsewhere:9092" in plan
     assert run_command("pipeline", "plan", str(file), "--var", "novalue").returncode == 2
+    unused = run_command(
+        *("pipeline", "validate", str(file), "--var", variable, "--var", "BOOTSTRAP=x:1")
+    )
+    assert unused.stdout.splitlines()[0] == (
+        f"{file}:1: warning: nothing here uses the variable BOOTSTRAP. "
+        f"Did you mean 'TIDELOG_BOOTSTRAP'?"
+    )
 
 
 def test_what_does_not_run_is_told(tmp_path: Path) -> None:
@@ -99,6 +119,59 @@ def test_what_does_not_run_is_told(tmp_path: Path) -> None:
         done = run_command("pipeline", command, "nothing", *state)
         assert done.returncode == 3
         assert "no pipeline nothing" in done.stderr
+
+
+def test_a_damaged_status_hides_no_other_pipeline(tmp_path: Path) -> None:
+    for name, text in (("broken", "{"), ("whole", _STATUS)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "status.json").write_text(text)
+    state = ("--state-dir", str(tmp_path))
+    rows = json.loads(run_command("pipeline", "list", "--json", *state).stdout)
+    assert [(row["name"], row["phase"]) for row in rows] == [
+        ("broken", "unreadable"),
+        ("whole", "finished"),
+    ]
+    shown = run_command("pipeline", "status", "broken", *state).stdout
+    assert shown.startswith("broken: unreadable\n")
+    assert "status.json cannot be read" in shown
+
+
+@pytest.mark.timeout(300)
+def test_a_broker_that_is_away_is_told_in_lines_not_in_stacks(tmp_path: Path) -> None:
+    file = _file(tmp_path, "t", "1 second")
+    text = file.read_text()
+    no_patience = 'options."default.api.timeout.ms" = 1000\n'
+    text = text.replace("[spark]\n", f"{no_patience}[spark]\n", 1)
+    file.write_text(text.replace("[pipeline]\n", "[pipeline]\nrestart.max = 0\n"))
+    port = free_port()
+    variable = f"TIDELOG_BOOTSTRAP=127.0.0.1:{port}"
+    done = run_command(
+        "pipeline", "run", str(file), "--var", variable, "--state-dir", str(tmp_path)
+    )
+    assert done.returncode == 1
+    lines = done.stdout.splitlines()
+    assert lines[0].endswith("count: Spark is starting")
+    away = f"no broker answers at 127.0.0.1:{port}: [Errno 111] Connection refused"
+    assert lines[1].endswith(f"{away}; queries that need it wait")
+    assert any(f"failed: no offsets from 127.0.0.1:{port} within 1 s" in line for line in lines)
+    errors = [line for line in done.stderr.splitlines() if not line.startswith("WARNING: ")]
+    assert len(errors) == 1, errors
+    assert errors[0].startswith("error: count failed: ")
+    assert "tidelog." not in done.stdout + errors[0]
+
+
+def test_a_topic_that_does_not_exist_is_told_before_spark_starts(
+    broker: Broker, tmp_path: Path
+) -> None:
+    variable = f"TIDELOG_BOOTSTRAP={broker.bootstrap_servers}"
+    done = run_command(
+        *("pipeline", "run", str(_file(tmp_path, "absent", "1 second")), "--var", variable),
+        *("--state-dir", str(tmp_path)),
+    )
+    assert done.returncode == 1
+    assert done.stderr == (
+        f"error: count: there is no topic absent (source words) at {broker.bootstrap_servers}\n"
+    )
 
 
 @pytest.mark.timeout(300)
@@ -161,6 +234,61 @@ def test_a_run_is_seen_from_outside_and_drains_when_told_to_stop(
     assert "count does not run (stopped)" in done.stderr
 
 
+def _java_below(pid: int) -> list[psutil.Process]:
+    found = []
+    for each in psutil.Process(pid).children(recursive=True):
+        # Spark's Python processes come and go.
+        with suppress(psutil.NoSuchProcess):
+            if each.name() == "java":
+                found.append(each)
+    return found
+
+
+@pytest.mark.timeout(300)
+def test_a_signal_to_the_whole_process_group_drains(
+    run: Run, broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    run("topic", "create", topic, f"{topic}.out")
+    run("produce", topic, given="a\n")
+    arguments = ("run", str(_file(tmp_path, topic, "100 ms")))
+    with _running(broker, *arguments, state=tmp_path) as process:
+        _when(tmp_path, lambda status: sum(each.rows for each in status.queries) == 2)
+        (java,) = _java_below(process.pid)
+        # As systemd does it: each process of the service gets one, in whichever group it is.
+        java.terminate()
+        os.killpg(process.pid, signal.SIGTERM)
+        output, errors = process.communicate(timeout=_WAIT_S)
+        java.wait(_WAIT_S)
+    assert process.returncode == 0, errors
+    assert "draining" in output
+    assert "count: stopped" in output
+    assert "Traceback" not in errors
+    assert "Exception" not in errors
+    assert StateDir(tmp_path / "count").look().phase == "stopped"
+
+
+@pytest.mark.timeout(300)
+def test_options_reach_spark_and_a_run_that_is_cut_off_says_little(
+    run: Run, broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    run("topic", "create", topic, f"{topic}.out")
+    run("produce", topic, given="a\n")
+    file = _file(tmp_path, topic, "0 seconds")
+    where = "SELECT concat(current_timezone(), ' ', value) AS value FROM words"
+    file.write_text(file.read_text().replace("SELECT upper(value) AS value FROM words", where))
+    spark = ("--master", "local[1,4]", "--conf", "spark.sql.session.timeZone=Asia/Tokyo")
+    with _running(broker, "run", str(file), *spark, state=tmp_path) as process:
+        status = _when(tmp_path, lambda status: sum(each.rows for each in status.queries) == 2)
+        assert status.master == "local[1,4]"
+        stopped = run_command("pipeline", "stop", "count", "--now", "--state-dir", str(tmp_path))
+        assert stopped.stdout == "count has stopped\n", stopped.stderr
+        output, errors = process.communicate(timeout=_WAIT_S)
+    assert process.returncode == 0, errors
+    assert output.count("count: stopped") == 1
+    assert "Traceback" not in errors
+    assert _values(run, f"{topic}.out") == ["Asia/Tokyo a"]
+
+
 @pytest.mark.timeout(300)
 def test_a_person_at_a_terminal_sees_a_table_until_ctrl_c(
     run: Run, broker: Broker, topic: str, tmp_path: Path
@@ -208,6 +336,7 @@ def _running(broker: Broker, *arguments: str, state: Path) -> Iterator["subproce
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
+        start_new_session=True,
         text=True,
         env={**os.environ, "TIDELOG_BOOTSTRAP": broker.bootstrap_servers},
     )

@@ -1,14 +1,23 @@
 """`tidelog up`: settings from file, environment and flags; a clean end."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+from tidelog.cli.up import NOT_SETTINGS
 from tidelog.client import connect
 from tidelog.testing.broker import free_port
+
+
+def test_no_variable_that_other_parts_read_is_taken_for_a_setting() -> None:
+    source = Path(__file__).parents[2] / "src"
+    read = re.compile(r"""(?:environ|getenv|environment|envvar)[^\n]*["'](TIDELOG_[A-Z_]+)["']""")
+    found = {name for file in source.rglob("*.py") for name in read.findall(file.read_text())}
+    assert found == NOT_SETTINGS
 
 
 def test_up_takes_settings_from_everywhere_and_ends_cleanly(tmp_path: Path) -> None:
@@ -26,7 +35,11 @@ def test_up_takes_settings_from_everywhere_and_ends_cleanly(tmp_path: Path) -> N
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=out,
-            env={**os.environ, "TIDELOG_BROKER_RACK": "attic"},
+            env={
+                **os.environ,
+                "TIDELOG_BROKER_RACK": "attic",
+                "TIDELOG_STATE_DIR": str(tmp_path / "state"),
+            },
         )
     try:
         deadline = time.monotonic() + 30

@@ -28,8 +28,8 @@ BATCHES = [
 ]
 
 
-def shown(table: RenderableType) -> str:
-    console = Console(file=io.StringIO(), width=140)
+def shown(table: RenderableType, width: int = 140) -> str:
+    console = Console(file=io.StringIO(), width=width)
     console.print(table)
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
@@ -61,6 +61,16 @@ def test_tables_show_what_there_is() -> None:
     assert "0.40 s" in shown(batch_table(BATCHES))
     text = shown(check_table([Check("good", 1, 1), Check("bad", 1, 2)]))
     assert text.count("WRONG") == 1
+
+
+@pytest.mark.parametrize("width", [80, 110])
+def test_a_dead_letter_can_be_found_again_on_any_terminal(width: int) -> None:
+    reason = b"Expected `int | null`, got `str` - at `$.quantity`, and then some more words"
+    letter = Delivered("orders-3-1234567", b'{"a": 1}' * 20, {"tidelog.reason": reason}, 0)
+    text = shown(dead_letter_table([letter]), width)
+    assert "orders-3-1234567" in text
+    assert "record" in text
+    assert "Expected `int" in text
 
 
 def test_the_picture_is_drawn(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """`tidelog pipeline`: pipelines on Spark, described in TOML files."""
 
 import os
+import re
 import signal
 import sys
 import time
@@ -49,15 +50,14 @@ def command() -> None:
 
 @command.command()
 @click.argument("file", type=_FILE, default=Path("pipeline.toml"))
-@click.option("--name", help="The pipeline's name.  [default: that of the file's folder]")
+@click.option("--name", help="The pipeline's name.  [default: the file's]")
 @click.option("--force", is_flag=True, help="Write over a file that exists.")
 def init(file: Path, name: str | None, force: bool) -> None:
     """Write a commented pipeline to start from."""
     from tidelog.spark.pipeline.starter import starter_text
 
     if name is None:
-        folder = "".join(each for each in file.resolve().parent.name if each.isalnum())
-        name = folder.lower() or "pipeline"
+        name = re.sub(r"[^A-Za-z0-9._-]+", "-", file.stem).strip("-._") or "pipeline"
     if file.exists() and not force:
         fail(f"{file} exists already (--force writes over it)")
     try:
@@ -129,7 +129,7 @@ def plan(file: Path, variables: tuple[str, ...], dot: bool, as_json: bool) -> No
     elif dot:
         click.echo(made.as_dot(), nl=False)
     else:
-        console().print(plan_tree(made))
+        console().print(plan_tree(made, is_whole=not sys.stdout.isatty()))
 
 
 @command.command()
@@ -208,6 +208,8 @@ def status(name: str | None, state_dir: Path | None, as_json: bool) -> None:
     for each in found:
         pid = f", process {each.process.pid}" if each.process is not None else ""
         click.echo(f"{each.name}: {each.phase}{pid}")
+        if each.problem is not None:
+            click.echo(f"  {each.problem}")
         if each.status is not None:
             if each.status.reason:
                 click.echo(f"  {each.status.reason}")
@@ -294,7 +296,7 @@ def _root(state_dir: Path | None) -> Path:
 
 def _find(root: Path, name: str) -> Found:
     found = StateDir(root / name).look()
-    if found.process is None and found.status is None:
+    if found.process is None and found.status is None and found.problem is None:
         known = ", ".join(each.name for each in find_all(root))
         hint = f"; there are {known}" if known else ""
         fail(f"no pipeline {name} under {root}{hint}", exit_code=EXIT_NOT_FOUND)
@@ -322,4 +324,5 @@ def _details(found: Found) -> dict[str, Any]:
     import msgspec
 
     told = msgspec.to_builtins(found.status) if found.status is not None else {"name": found.name}
-    return {**told, "phase": found.phase, "is_running": found.is_running}
+    shown = {**told, "phase": found.phase, "is_running": found.is_running}
+    return shown if found.problem is None else {**shown, "reason": found.problem}

@@ -13,6 +13,7 @@ from tidelog.cli.output import console, table
 from tidelog.spark.pipeline.durations import format_duration_ms
 from tidelog.spark.pipeline.events import (
     BatchDone,
+    BrokerAway,
     Draining,
     Event,
     QueryEnded,
@@ -25,13 +26,13 @@ from tidelog.spark.pipeline.plan import Plan, PlanNode
 from tidelog.spark.pipeline.status import PipelineStatus, QueryStatus
 
 _PLAIN_INTERVAL_S = 5.0
-_DETAIL_LENGTH = 90
+_DETAIL_LENGTH = 90  # on a terminal
 
 _COLUMNS = ("query", "state", "batch", "rows", "rows/s", "lag", "batch ms")
 
 
-def plan_tree(plan: Plan) -> Any:
-    """A rich tree: each sink with what it reads below it."""
+def plan_tree(plan: Plan, *, is_whole: bool = False) -> Any:
+    """A rich tree: each sink with what it reads below it. Unless it is whole, details are cut."""
     from rich.text import Text
     from rich.tree import Tree
 
@@ -40,7 +41,8 @@ def plan_tree(plan: Plan) -> Any:
         kind = node.kind if node.is_streaming or node.part != "source" else f"{node.kind}, static"
         text = Text.assemble((node.name, f"bold {colour}"), (f" [{kind}] ", "dim"))
         detail = node.detail
-        text.append(detail if len(detail) <= _DETAIL_LENGTH else f"{detail[:_DETAIL_LENGTH]}…")
+        is_short = is_whole or len(detail) <= _DETAIL_LENGTH
+        text.append(detail if is_short else f"{detail[:_DETAIL_LENGTH]}…")
         if node.part == "sink":
             text.append(f"  ({node.mode}, {node.trigger})", style="dim")
         return text
@@ -112,6 +114,8 @@ def _size(size_bytes: int) -> str:
 def _words(event: Event) -> str | None:
     """One line about an event; None for what a table shows better."""
     match event:
+        case BrokerAway():
+            return f"{event.reason}; queries that need it wait"
         case QueryStarted():
             return f"{event.query}: started"
         case QueryFailed():
@@ -152,6 +156,7 @@ class PlainLines:
     def __init__(self) -> None:
         self._told_s = 0.0
         self._batches: dict[str, int] = {}
+        self._is_end_told = False
 
     def __enter__(self) -> PlainLines:
         return self
@@ -178,7 +183,9 @@ class PlainLines:
             if query.batches != self._batches.get(query.name, 0):
                 self._batches[query.name] = query.batches
                 self.say(_query_words(query))
-        if is_over:
+        # The status is published at the end whatever was told before.
+        if is_over and not self._is_end_told:
+            self._is_end_told = True
             self.say(f"{status.name}: {status.phase}")
 
 
@@ -199,6 +206,7 @@ class JsonLines:
 
     def event(self, event: Event) -> None:
         names = {
+            BrokerAway: "broker-away",
             QueryStarted: "started",
             BatchDone: "batch",
             QueryFailed: "failed",
@@ -209,6 +217,7 @@ class JsonLines:
         }
         fields = asdict(event)
         progress = fields.pop("progress", {})
+        progress.pop("has_batch", None)
         self._print(names[type(event)], {**fields, **progress})
 
     def status(self, status: PipelineStatus) -> None:

@@ -9,8 +9,8 @@ import click
 if TYPE_CHECKING:
     from tidelog.server.node import Node
 
-# A variable of the client commands, not a setting of the node.
-_NOT_SETTINGS = {"TIDELOG_BOOTSTRAP"}
+# Variables of the client commands, of pipelines and of tests, not settings of the node.
+NOT_SETTINGS = {"TIDELOG_BOOTSTRAP", "TIDELOG_STATE_DIR", "TIDELOG_UNCOMPILED"}
 
 
 @click.command(name="up")
@@ -42,7 +42,7 @@ def command(
         flags.append(f"log.dirs={data}")
     if listen is not None:
         flags.append(f"listeners=PLAINTEXT://{listen}")
-    environment = {name: text for name, text in os.environ.items() if name not in _NOT_SETTINGS}
+    environment = {name: text for name, text in os.environ.items() if name not in NOT_SETTINGS}
     config = NodeConfig.load(file=config_file, environment=environment, flags=flags)
     run_node(config, on_ready=None if quiet else _greet)
 

@@ -3,6 +3,7 @@
 from pathlib import Path
 from textwrap import dedent
 
+import pytest
 from pyspark.sql import SparkSession
 
 from tidelog.spark.pipeline.deep_checks import check_deep
@@ -43,6 +44,16 @@ SELECT window(timestamp, '1 second').start AS at, count(*) AS n FROM ticks GROUP
 python = "f.py:f"
 from = "words"
 
+[steps.absent]
+python = "no_such_module:f"
+from = "words"
+
+[steps.timed]
+kind = "watermark"
+from = "ticks"
+column = "no_time"
+delay = "1 second"
+
 [sinks.after_wrong]
 kind = "console"
 from = "after_wrong"
@@ -65,6 +76,28 @@ from = "words"
 path = "out"
 partition_by = "day"
 
+[sinks.no_key]
+from = "words"
+topic = "out"
+format = "json"
+key = "no_such_column"
+
+[sinks.absent]
+kind = "console"
+from = "absent"
+
+[sinks.timed]
+kind = "console"
+from = "timed"
+
+[sinks.untimed]
+kind = "console"
+from = "untimed"
+
+[sources.untimed]
+kind = "rate"
+watermark = { column = "later", delay = "1 second" }
+
 [sinks.fine]
 from = "words"
 topic = "out"
@@ -73,7 +106,9 @@ key = "n"
 """
 
 
-def test_spark_finds_what_the_text_does_not_show(spark: SparkSession, tmp_path: Path) -> None:
+def test_spark_finds_what_the_text_does_not_show(
+    spark: SparkSession, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "f.py").write_text("def f(frame):\n    return frame.nothing_like_it\n")
     path = tmp_path / "deep.toml"
     path.write_text(dedent(_FILE).lstrip())
@@ -81,11 +116,17 @@ def test_spark_finds_what_the_text_does_not_show(spark: SparkSession, tmp_path: 
     assert file.spec is not None, file.problems
     with pipeline_session(file.spec, spark) as session:
         problems = check_deep(file, session)
+    assert "SQLQueryContextLogger" not in capfd.readouterr().err
     text = path.read_text().splitlines()
     found = {text[each.line - 1].strip(): each.message for each in problems}
-    assert len(found) == len(problems) == 5
+    assert len(found) == len(problems) == 9
     assert "missing" in found["missing"]
     assert "watermark" in found["[sinks.starts]"]
-    assert "nothing_like_it" in found["[steps.broken]"]
+    assert "nothing_like_it" in found['python = "f.py:f"']
+    assert "no_such_module" in found['python = "no_such_module:f"']
+    assert "no_time" in found['column = "no_time"']
+    assert "later" in found['watermark = { column = "later", delay = "1 second" }']
+    assert "no_such_column" in found['key = "no_such_column"']
+    assert not [message for message in found.values() if " pos " in message]
     assert "value" in found["[sinks.no_value]"]
-    assert "has no column day" in found["[sinks.no_column]"]
+    assert "has no column day" in found['partition_by = "day"']

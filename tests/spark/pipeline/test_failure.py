@@ -1,7 +1,12 @@
 """The line of a failure that a person wants to read."""
 
 from tidelog.spark.errors import OptionError
-from tidelog.spark.pipeline.failure import failure_reason, is_connection_lost, is_hopeless
+from tidelog.spark.pipeline.failure import (
+    failure_reason,
+    for_people,
+    is_connection_lost,
+    is_hopeless,
+)
 
 _STREAM = """\
 [STREAM_FAILED] Query [id = 7f24, runId = 2cbb] terminated with exception: \
@@ -37,6 +42,8 @@ def test_spark_s_words_without_ids_and_stack() -> None:
 def test_the_error_of_a_python_worker_goes_before_spark_s_words_about_it() -> None:
     reason = "tidelog.spark.errors.DataLossError: orders-0: offsets 5 to 9 are gone"
     assert failure_reason(_PYTHON) == reason
+    assert for_people(reason) == "orders-0: offsets 5 to 9 are gone"
+    assert for_people("KeyError: 'tidelog.x: '") == "KeyError: 'tidelog.x: '"
 
 
 def test_a_place_in_the_query_is_kept_without_the_state_before_it() -> None:

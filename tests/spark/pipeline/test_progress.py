@@ -7,6 +7,7 @@ from tidelog.spark.pipeline.progress import Progress, Totals, read_progress
 _REPORT = {
     "batchId": 7,
     "batchDuration": 120,
+    "durationMs": {"addBatch": 90, "triggerExecution": 120},
     "numInputRows": 30,
     "timestamp": "2026-01-02T03:04:05.678Z",
     "eventTime": {"watermark": "2026-01-02T03:00:00.000Z"},
@@ -27,12 +28,13 @@ _REPORT = {
 
 
 def _progress(rows: int) -> Progress:
-    return read_progress({"batchId": 1, "numInputRows": rows})
+    return read_progress({"batchId": 1, "numInputRows": rows, "durationMs": {"addBatch": 1}})
 
 
 def test_a_report_gives_rows_state_and_the_lag_by_topic() -> None:
     assert read_progress(_REPORT) == Progress(
         batch_id=7,
+        has_batch=True,
         rows=30,
         batch_ms=120,
         state_rows=6,
@@ -61,6 +63,17 @@ def test_totals_add_up_and_the_rate_comes_down_when_nothing_happens() -> None:
     assert totals.rows_per_s(10_000, 0) == 30
     assert totals.rows_per_s(17_000, 0) == 20
     assert totals.rows_per_s(60_000, 0) == 0
+
+
+def test_a_report_of_an_idle_query_tells_the_lag_and_is_no_batch() -> None:
+    totals = Totals()
+    totals.add(_progress(100), 500)
+    idle = read_progress({**_REPORT, "durationMs": {"latestOffset": 1, "triggerExecution": 1}})
+    totals.add(idle, 600)
+    assert (totals.batches, totals.rows, totals.late_rows) == (1, 100, 0)
+    assert totals.last == _progress(100)
+    assert totals.newest is not None
+    assert totals.newest.lag == {"orders": 6, "payments": 0}
 
 
 def test_the_rate_of_a_young_query_is_over_its_age() -> None:

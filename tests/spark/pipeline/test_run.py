@@ -14,6 +14,7 @@ from tests.spark.lake.test_archive import forget_last_commit
 from tests.spark.topics import committed, create_topic, eventually, publish
 from tidelog.spark.pipeline import Pipeline, PipelineError
 from tidelog.spark.pipeline.events import BatchDone, Event, QueryFailed, RowsShown
+from tidelog.spark.pipeline.status import QueryStatus
 from tidelog.testing import Broker
 
 _WAIT_S = 60.0
@@ -308,6 +309,72 @@ def test_complete_results_come_whole_with_every_batch_and_each_batch_once(
 
 
 @pytest.mark.timeout(300)
+def test_two_streams_are_joined_within_their_time_and_over_runs(
+    spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    payments = f"{topic}.payments"
+    for name in (topic, payments, f"{topic}.paid"):
+        create_topic(broker.bootstrap_servers, name)
+    file = tmp_path / "paid.toml"
+    file.write_text(
+        dedent(
+            f"""
+            [pipeline]
+            name = "paid"
+            checkpoint = "checkpoints"
+            trigger = "available-now"
+            [brokers]
+            bootstrap = "{broker.bootstrap_servers}"
+            [spark]
+            conf."spark.sql.shuffle.partitions" = 1
+            conf."spark.sql.session.timeZone" = "UTC"
+            [sources.orders]
+            topic = "{topic}"
+            format = "json"
+            schema = "id INT, at TIMESTAMP"
+            starting_offsets = "earliest"
+            watermark = {{ column = "at", delay = "1 minute" }}
+            [sources.payments]
+            topic = "{payments}"
+            format = "json"
+            schema = "order INT, paid TIMESTAMP"
+            starting_offsets = "earliest"
+            watermark = {{ column = "paid", delay = "1 minute" }}
+            [steps.joined]
+            sql = \"\"\"
+            SELECT id, date_format(paid, 'HH:mm') AS paid
+            FROM orders JOIN payments
+              ON order = id AND paid BETWEEN at AND at + INTERVAL 30 MINUTES
+            \"\"\"
+            [sinks.paid]
+            from = "joined"
+            topic = "{topic}.paid"
+            format = "json"
+            """
+        )
+    )
+
+    def at(time: str, **fields: int) -> str:
+        kind = "paid" if "order" in fields else "at"
+        return json.dumps({**fields, kind: f"2026-01-01T{time}:00Z"})
+
+    publish(broker.bootstrap_servers, topic, [at("10:00", id=1), at("10:00", id=2)])
+    publish(
+        broker.bootstrap_servers, payments, [at("10:10", order=1), at("11:00", order=2)]
+    )  # the second one is too late for its order
+    pipeline = Pipeline.load(file)
+    first = pipeline.run(spark, state_dir=tmp_path / "state")
+    assert first.queries[0].state_rows > 0
+    assert _values(broker, f"{topic}.paid", 1) == [{"id": 1, "paid": "10:10"}]
+    # An order that waits in the state meets its payment in another run.
+    publish(broker.bootstrap_servers, topic, [at("11:00", id=3)])
+    pipeline.run(spark, state_dir=tmp_path / "state")
+    publish(broker.bootstrap_servers, payments, [at("11:20", order=3)])
+    pipeline.run(spark, state_dir=tmp_path / "state")
+    assert _values(broker, f"{topic}.paid", 2)[1:] == [{"id": 3, "paid": "11:20"}]
+
+
+@pytest.mark.timeout(300)
 def test_a_pipeline_that_cannot_work_fails_with_the_reason(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -330,6 +397,62 @@ def test_a_pipeline_that_cannot_work_fails_with_the_reason(
     )
     with pytest.raises(PipelineError, match=r"view view: .*nothing"):
         Pipeline.load(file).run(spark, state_dir=tmp_path / "state")
+
+
+@pytest.mark.timeout(300)
+def test_what_comes_after_a_pause_is_counted_and_lag_is_told_only_by_who_reads(
+    spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    for name in (topic, f"{topic}.out"):
+        create_topic(broker.bootstrap_servers, name)
+    file = tmp_path / "pauses.toml"
+    file.write_text(
+        dedent(
+            f"""
+            [pipeline]
+            name = "pauses"
+            checkpoint = "checkpoints"
+            trigger = "100 ms"
+            restart.backoff = "1 minute"
+            [brokers]
+            bootstrap = "{broker.bootstrap_servers}"
+            [spark]
+            # How long a query is idle until it says so.
+            conf."spark.sql.streaming.noDataProgressEventInterval" = "300"
+            [sources.words]
+            topic = "{topic}"
+            format = "string"
+            starting_offsets = "earliest"
+            [steps.checked]
+            sql = "SELECT if(value = 'bad', raise_error('a bad word'), value) AS value FROM words"
+            [sinks.out]
+            from = "checked"
+            topic = "{topic}.out"
+            """
+        )
+    )
+    events: list[Event] = []
+    sessions: list[SparkSession] = []
+    with Pipeline.load(file).start(
+        spark, state_dir=tmp_path / "state", on_event=events.append, on_session=sessions.append
+    ) as running:
+
+        def query() -> QueryStatus:
+            return running.status.queries[0] if running.status else QueryStatus("", "", "", "")
+
+        def is_idle(batch_id: int) -> bool:
+            told = [each.lastProgress for each in sessions[0].streams.active]
+            return any(each and (each.batchId, each.numInputRows) == (batch_id, 0) for each in told)
+
+        for count, word in enumerate(["a", "b", "c"], start=1):
+            publish(broker.bootstrap_servers, topic, [word])
+            eventually(lambda count=count: query().rows == count, f"{count} rows are counted")  # type: ignore[misc]
+            eventually(lambda count=count: is_idle(count), "the query has told that it is idle")  # type: ignore[misc]
+        assert (query().batches, query().batch_id, query().lag) == (3, 2, {topic: 0})
+        assert [event.progress.batch_id for event in _of(events, BatchDone)] == [0, 1, 2]
+        publish(broker.bootstrap_servers, topic, ["bad"])
+        eventually(lambda: query().state == "waiting", "the query has failed")
+        assert (query().batches, query().lag_total) == (3, None)
 
 
 def _of(events: list[Event], kind: type[Any]) -> list[Any]:

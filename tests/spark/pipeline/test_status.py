@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from tidelog.spark.errors import SparkError
 from tidelog.spark.pipeline.metrics import MetricsServer, render
@@ -75,6 +76,13 @@ def test_the_end_is_kept_but_not_taken_for_running(tmp_path: Path) -> None:
     assert found.process is None
 
 
+def test_a_run_that_left_without_a_last_word_is_dead(tmp_path: Path) -> None:
+    folder = StateDir(tmp_path / "shop")
+    with folder.claimed():
+        folder.write(_STATUS, "")
+    assert folder.look().phase == "dead"
+
+
 def test_a_process_that_died_or_has_another_s_id_is_recognised(tmp_path: Path) -> None:
     script = (
         "import sys, os, pathlib\n"
@@ -103,6 +111,27 @@ def test_a_pipeline_is_not_run_twice_at_once(tmp_path: Path) -> None:
         pass
 
 
+def test_a_start_that_fails_keeps_what_the_last_run_said(tmp_path: Path) -> None:
+    folder = StateDir(tmp_path / "shop")
+    failed = replace(_STATUS, pid=1, phase="failed", reason="boom")
+    with folder.claimed():
+        folder.write(failed, "")
+    with folder.claimed():
+        # It is not taken for that of the run that starts.
+        assert folder.look().phase == "starting"
+    assert folder.look().phase == "failed"
+    assert folder.look().status == failed
+
+
+def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with (
+        pytest.raises(SparkError, match=r"cannot be written to .*/file/shop: Not a directory \(.*"),
+        StateDir(tmp_path / "file" / "shop").claimed(),
+    ):
+        pass
+
+
 def test_nothing_is_found_where_nothing_ran(tmp_path: Path) -> None:
     assert find_all(tmp_path / "nowhere") == []
     (tmp_path / "empty").mkdir()
@@ -115,28 +144,61 @@ def test_the_root_follows_the_environment() -> None:
     assert state_root({}).parts[-4:] == (".local", "state", "tidelog", "pipelines")
 
 
-def test_metrics_are_in_prometheus_text_format() -> None:
-    lines = render(_STATUS).splitlines()
-    assert lines[:3] == [
-        "# HELP tidelog_pipeline_up 1 while the pipeline runs.",
-        "# TYPE tidelog_pipeline_up gauge",
-        'tidelog_pipeline_up{pipeline="shop"} 1',
-    ]
-    labels = 'pipeline="shop",query="out\\"er"'
-    for sample in (
-        f"tidelog_pipeline_query_rows_total{{{labels}}} 100",
-        f"tidelog_pipeline_query_batch_duration_seconds{{{labels}}} 0.25",
-        f'tidelog_pipeline_query_lag_records{{{labels},topic="orders"}} 7',
-        f"tidelog_pipeline_query_state_bytes{{{labels}}} 2048",
-        f"tidelog_pipeline_query_late_rows_total{{{labels}}} 2",
-        f"tidelog_pipeline_query_restarts_total{{{labels}}} 1",
-        f"tidelog_pipeline_query_watermark_timestamp_seconds{{{labels}}} 1767225600",
-        'tidelog_pipeline_query_up{pipeline="shop",query="idle"} 0',
-    ):
-        assert sample in lines
-    names = [line.split()[2] for line in lines if line.startswith("# TYPE")]
+def test_a_user_without_a_home_is_told_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os.path, "expanduser", lambda path: path)
+    with pytest.raises(SparkError, match="TIDELOG_STATE_DIR"):
+        state_root({})
+    assert state_root({"TIDELOG_STATE_DIR": "/a"}) == Path("/a/pipelines")
+
+
+def test_metrics_are_what_prometheus_reads() -> None:
+    families = list(text_string_to_metric_families(render(_STATUS)))
+    names = [family.name for family in families]
     assert len(names) == len(set(names))
-    assert not [line for line in lines if "batch_id" in line and "idle" in line]
+    assert all(family.documentation for family in families)
+    samples = [sample for family in families for sample in family.samples]
+    of_pipeline = {each.name: each.value for each in samples if "query" not in each.labels}
+    assert of_pipeline == {
+        "tidelog_pipeline_up": 1,
+        "tidelog_pipeline_start_timestamp_seconds": 1767225600,
+        "tidelog_pipeline_updated_timestamp_seconds": 1767225602,
+    }
+    outer = [each for each in samples if each.labels.get("query") == 'out"er']
+    values = {
+        each.name.removeprefix("tidelog_pipeline_query_"): each.value
+        for each in outer
+        if "topic" not in each.labels
+    }
+    assert values == {
+        "up": 1,
+        "rows_total": 100,
+        "batches_total": 5,
+        "restarts_total": 1,
+        "rows_per_second": 2.5,
+        "batch_duration_seconds": 0.25,
+        "last_batch_id": 4,
+        "state_rows": 3,
+        "state_bytes": 2048,
+        "late_rows_total": 2,
+        "watermark_timestamp_seconds": 1767225600,
+        "last_batch_timestamp_seconds": 1767225601.5,
+    }
+    lags = {
+        each.labels["topic"]: each.value for each in outer if each.name.endswith("_lag_records")
+    }
+    assert lags == {"orders": 7, "payments": 1}
+    # A query without a batch has no number and no duration of one.
+    idle = {each.name for each in samples if each.labels.get("query") == "idle"}
+    assert "tidelog_pipeline_query_up" in idle
+    assert not [name for name in idle if "batch_id" in name or "duration" in name]
+
+
+def test_metrics_of_a_killed_run_are_gone_when_the_next_one_begins(tmp_path: Path) -> None:
+    folder = StateDir(tmp_path / "shop")
+    with folder.claimed():
+        folder.write(_STATUS, render(_STATUS))
+    with folder.claimed():
+        assert not (folder.path / "metrics.prom").exists()
 
 
 def test_metrics_are_served() -> None:

@@ -62,9 +62,18 @@ def test_each_key_is_on_its_line() -> None:
 
 def test_lines_of_a_text_begin_after_its_opening_quotes() -> None:
     found = toml_lines(_TEXT)
-    assert found.text_line(("steps", "totals", "sql"), 1) == 18
-    assert found.text_line(("steps", "totals", "raw"), 1) == 21
-    assert found.text_line(("pipeline", "name"), 0) == 5
+    assert found.texts[("steps", "totals", "sql")] == (17, 18, 19)
+    assert found.texts[("steps", "totals", "raw")] == (20, 21)
+    assert found.texts[("pipeline", "name")] == (5,)
+
+
+def test_lines_that_a_backslash_joins_are_one_and_an_escaped_newline_makes_two() -> None:
+    found = toml_lines(
+        'a = "x\\ny"\nb = """\\\n\n  first \\\n  goes on\nsecond\\nthird\n"""\nc = \'x\\ny\'\n'
+    )
+    assert found.texts[("a",)] == (1, 1)
+    assert found.texts[("b",)] == (4, 6, 6, 7)
+    assert found.texts[("c",)] == (8,)
 
 
 def test_what_the_file_lacks_is_at_the_table_around_it() -> None:
@@ -97,6 +106,15 @@ def test_every_key_of_any_file_is_found(
     for path, line in found.keys.items():
         if isinstance(path[-1], str):
             assert _quoted(path[-1]) in text.split("\n")[line - 1]
+    for path, lines in found.texts.items():
+        assert len(lines) == _at(tree, path).count("\n") + 1
+
+
+def _at(tree: Any, path: tuple[str | int, ...]) -> str:
+    for part in path:
+        tree = tree[part]
+    assert isinstance(tree, str)
+    return tree
 
 
 def _written(tree: dict[str, Any], in_headers: bool, many_lines: bool) -> str:

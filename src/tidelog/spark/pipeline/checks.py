@@ -22,6 +22,7 @@ from tidelog.spark.pipeline.model import (
 from tidelog.spark.pipeline.parsing import Parsed
 from tidelog.spark.pipeline.problems import near
 from tidelog.spark.pipeline.sql_query import Select
+from tidelog.spark.pipeline.variables import Unknown
 
 
 def check(document: Document, parsed: Parsed) -> None:
@@ -108,7 +109,7 @@ class _Checks:
                     else:
                         self._error((*self._view_path(name), "from"), message)
         for name, sink in self._spec.sinks.items():
-            if sink.reads and not self._exists(sink.reads):
+            if sink.reads and not self._exists(sink.reads) and not isinstance(sink.reads, Unknown):
                 message = f"there is no view '{sink.reads}'.{near(sink.reads, known)}"
                 self._error(("sinks", name, "from"), message)
 
@@ -252,6 +253,11 @@ class _Checks:
                 yield source
 
     def _unused(self) -> None:
+        if self._unreadable or any(
+            isinstance(node, SqlStep) and node.sql.query is None
+            for node in self._graph.views.values()
+        ):
+            return  # what has errors may use it
         used = self._graph.used()
         for view in self._graph.views:
             if view not in used:

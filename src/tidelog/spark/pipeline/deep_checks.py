@@ -6,16 +6,31 @@ Frames are made and analysed, but nothing is read and no query starts.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from tidelog.spark.errors import OptionError
-from tidelog.spark.pipeline.failure import failure_reason
+from tidelog.spark.pipeline.document import Document
+from tidelog.spark.pipeline.failure import failure_reason, for_people
 from tidelog.spark.pipeline.file import PipelineFile
 from tidelog.spark.pipeline.frames import ViewError, make_view
 from tidelog.spark.pipeline.graph import Graph
-from tidelog.spark.pipeline.model import Sink, SqlSource, SqlStep, TopicSink
+from tidelog.spark.pipeline.model import (
+    DedupeStep,
+    PythonStep,
+    Sink,
+    Source,
+    SqlSource,
+    SqlStep,
+    Step,
+    TopicSink,
+    WatermarkStep,
+)
+from tidelog.spark.pipeline.option_checks import key_of
 from tidelog.spark.pipeline.problems import Problem, Problems
 from tidelog.spark.pipeline.queries import shape_for_topic
+from tidelog.spark.pipeline.toml_lines import Path as KeyPath
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -25,6 +40,24 @@ _PLACE = re.compile(r"[;(] ?line (\d+),? pos \d+\)?")
 
 def check_deep(file: PipelineFile, spark: SparkSession) -> tuple[Problem, ...]:
     """Problems of a file that has none by itself."""
+    with _quiet_pyspark():
+        return _check_deep(file, spark)
+
+
+@contextmanager
+def _quiet_pyspark() -> Iterator[None]:
+    """PySpark logs what it raises, a page of JSON for each: here every problem becomes a line."""
+    from pyspark.logger import PySparkLogger
+
+    logger = PySparkLogger.getLogger("SQLQueryContextLogger")
+    was_disabled, logger.disabled = logger.disabled, True
+    try:
+        yield
+    finally:
+        logger.disabled = was_disabled
+
+
+def _check_deep(file: PipelineFile, spark: SparkSession) -> tuple[Problem, ...]:
     assert file.spec is not None, "a file with errors is not checked further"
     assert file.document is not None
     problems = Problems()
@@ -41,9 +74,10 @@ def check_deep(file: PipelineFile, spark: SparkSession) -> tuple[Problem, ...]:
     for sink in file.spec.sinks.values():
         view = graph.view_of(sink)
         if view in frames:
-            message = _sink_problem(sink, frames[view], spark)
-            if message is not None:
-                problems.error(file.file, lines.line(("sinks", sink.name)), message)
+            found = _sink_problem(sink, frames[view], spark)
+            if found is not None:
+                path, message = found
+                problems.error(file.file, lines.line(path), message)
     return tuple(problems)
 
 
@@ -51,15 +85,36 @@ def _report_view(
     problems: Problems, file: PipelineFile, graph: Graph, name: str, cause: BaseException
 ) -> None:
     assert file.document is not None
-    reason = failure_reason(str(cause)) or repr(cause)
+    reason = _reason(cause)
     node = graph.views[name]
     if isinstance(node, SqlStep | SqlSource):
         place = _PLACE.search(str(cause))
         line = node.sql.line(int(place[1]) - 1 + _blank_start(node.sql.text) if place else 0)
-        problems.error(node.sql.file, line, _PLACE.sub("", reason).rstrip("; "))
+        problems.error(node.sql.file, line, reason)
         return
-    part = "sources" if name in graph.spec.sources else "steps"
-    problems.error(file.file, file.document.lines.line((part, name)), reason)
+    path = _view_key(file.document, node, reason)
+    problems.error(file.file, file.document.lines.line(path), reason)
+
+
+def _view_key(document: Document, node: Source | Step, reason: str) -> KeyPath:
+    """The key that a view's failure is about, as far as it can be told."""
+    match node:
+        case PythonStep():
+            return ("steps", node.name, "python")
+        case DedupeStep():
+            return ("steps", node.name, "keys")
+        case WatermarkStep():
+            return ("steps", node.name, "column")
+    watermark = getattr(node, "watermark", None)
+    if watermark is not None and f"`{watermark.column}`" in reason:
+        return ("sources", node.name, "watermark", "column")
+    options = getattr(node, "options", {})
+    return key_of(document, ("sources", node.name), options, reason)
+
+
+def _reason(error: BaseException) -> str:
+    reason = for_people(failure_reason(str(error))) if str(error) else repr(error)
+    return _PLACE.sub("", reason).rstrip("; ")
 
 
 def _blank_start(text: str) -> int:
@@ -67,23 +122,32 @@ def _blank_start(text: str) -> int:
     return text[: len(text) - len(text.lstrip())].count("\n")
 
 
-def _sink_problem(sink: Sink, frame: DataFrame, spark: SparkSession) -> str | None:
+def _sink_problem(sink: Sink, frame: DataFrame, spark: SparkSession) -> tuple[KeyPath, str] | None:
+    """What is wrong, and the key that it is about."""
     from pyspark.errors import PySparkException
 
+    section = ("sinks", sink.name)
+    path: KeyPath = section
     try:
         if isinstance(sink, TopicSink):
             from tidelog.spark.sink.options import parse_sink_options
 
+            for key in ("key", "value"):
+                if expression := getattr(sink, key):
+                    path = (*section, key)
+                    frame.selectExpr(expression)
+            path = section
             frame = shape_for_topic(frame, sink)
             parse_sink_options(sink.options, frame.schema, streaming=True)
         missing = [name for name in getattr(sink, "partition_by", ()) if name not in frame.columns]
         if missing:
-            return f"'partition_by': '{sink.reads}' has no column {missing[0]}"
+            message = f"'partition_by': '{sink.reads}' has no column {missing[0]}"
+            return (*section, "partition_by"), message
         _check_output_mode(sink, frame, spark)
     except OptionError as error:
-        return str(error)
+        return section, str(error)
     except PySparkException as error:
-        return failure_reason(str(error))
+        return path, _reason(error)
     return None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import tomllib
 from collections.abc import Collection, Mapping
@@ -14,7 +15,7 @@ from tidelog.spark.pipeline.durations import DurationError, parse_duration_ms
 from tidelog.spark.pipeline.problems import Problems, near
 from tidelog.spark.pipeline.toml_lines import Path as KeyPath
 from tidelog.spark.pipeline.toml_lines import TomlLines, toml_lines
-from tidelog.spark.pipeline.variables import FromVariable, substitute
+from tidelog.spark.pipeline.variables import FromVariable, Unknown, names_in, substitute
 
 _SYNTAX_LINE = re.compile(r" \(at line (\d+), column \d+\)$")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
@@ -32,12 +33,19 @@ class Document:
         return Section(self, (), self.tree)
 
     def resolve(self, path: str) -> str:
-        """Paths are relative to the file they stand in; addresses with a scheme stay."""
-        return path if _SCHEME.match(path) else str(self.file.parent / path)
+        """Paths are relative to the file they stand in, or to a home with `~`; addresses stay."""
+        if _SCHEME.match(path):
+            return path
+        return str(self.file.parent / os.path.expanduser(path))
 
 
-def read_document(file: Path, variables: Mapping[str, str], problems: Problems) -> Document | None:
-    """The file, or None with a problem that says why it cannot be read."""
+def read_document(
+    file: Path, variables: Mapping[str, str], problems: Problems, given: Collection[str] = ()
+) -> Document | None:
+    """The file, or None with a problem that says why it cannot be read.
+
+    `given` are variables that somebody set for this file: one that it does not use is reported.
+    """
     try:
         text = file.read_text(encoding="utf-8")
         tree = tomllib.loads(text)
@@ -50,7 +58,8 @@ def read_document(file: Path, variables: Mapping[str, str], problems: Problems) 
     except tomllib.TOMLDecodeError as error:
         message = str(error)
         place = _SYNTAX_LINE.search(message)
-        line = int(place[1]) if place else max(1, text.count("\n"))
+        last_line = max(1, text.count("\n") + (not text.endswith("\n")))
+        line = int(place[1]) if place else last_line
         problems.error(file, line, f"is not TOML: {_SYNTAX_LINE.sub('', message)}")
         return None
     # tomllib counts lines after it made all line ends alike; so do we.
@@ -59,6 +68,10 @@ def read_document(file: Path, variables: Mapping[str, str], problems: Problems) 
     def report(path: KeyPath, message: str) -> None:
         problems.error(file, lines.line(path), message)
 
+    used = set(names_in(tree))
+    for name in given:
+        if name not in used:
+            problems.warning(file, 1, f"nothing here uses the variable {name}.{near(name, used)}")
     return Document(file, substitute(tree, variables, report), lines, problems)
 
 
@@ -109,7 +122,7 @@ class Section:
         if not isinstance(value, str):
             self._wrong(key, "a text", value)
             return None
-        if not value.strip():
+        if not value.strip() and not isinstance(value, Unknown):
             self.error(f"'{key}' is empty", key)
             return None
         return value
@@ -142,7 +155,7 @@ class Section:
             value = _BOOLEANS.get(value.lower(), value)
         if isinstance(value, bool):
             return value
-        if value is not None:
+        if value is not None and not isinstance(value, Unknown):
             self._wrong(key, "true or false", value)
         return default
 
@@ -154,7 +167,7 @@ class Section:
         value = self.raw(key)
         if isinstance(value, FromVariable) and value.strip().lstrip("-").isdigit():
             value = int(value)
-        if value is None:
+        if value is None or isinstance(value, Unknown):
             return None
         if not isinstance(value, int) or isinstance(value, bool):
             self._wrong(key, "a whole number", value)
@@ -166,7 +179,7 @@ class Section:
 
     def duration_ms(self, key: str, default: int) -> int:
         text = self.text(key)
-        if text is None:
+        if text is None or isinstance(text, Unknown):
             return default
         try:
             return parse_duration_ms(text)
@@ -176,7 +189,7 @@ class Section:
 
     def choice(self, key: str, choices: Collection[str], default: str) -> str:
         text = self.text(key)
-        if text is None:
+        if text is None or isinstance(text, Unknown):
             return default
         if text not in choices:
             self.error(
@@ -194,6 +207,9 @@ class Section:
             self._wrong(key, "a table", value)
             value = None
         return Section(self.document, (*self.path, key), value or {})
+
+    def has_table(self, key: str) -> bool:
+        return isinstance(self._table.get(key), dict)
 
     def options(self, key: str) -> dict[str, str]:
         """A table of options as Spark takes them: values become texts, dots part of the name."""
@@ -245,7 +261,8 @@ class Section:
         """Report keys that nobody asked for."""
         for key in self._table:
             if key not in self._known:
-                self.error(f"unknown key '{key}' in {self.label}.{near(key, self._known)}", key)
+                where = f" in {self.label}" if self.path else ""
+                self.error(f"unknown key '{key}'{where}.{near(key, self._known)}", key)
 
     def _wrong(self, key: str, wanted: str, value: Any) -> None:
         self.error(f"'{key}' must be {wanted}, not {_type_name(value)}", key)

@@ -9,6 +9,14 @@ from tidelog.spark.pipeline.progress import Progress
 
 
 @dataclass(frozen=True, slots=True)
+class BrokerAway:
+    """Nobody answered before the start; queries ask again until their time is over."""
+
+    bootstrap: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class QueryStarted:
     query: str
 
@@ -57,5 +65,12 @@ class StatusNotWritten:
 
 
 Event = (
-    QueryStarted | BatchDone | QueryFailed | QueryEnded | Draining | RowsShown | StatusNotWritten
+    BrokerAway
+    | QueryStarted
+    | BatchDone
+    | QueryFailed
+    | QueryEnded
+    | Draining
+    | RowsShown
+    | StatusNotWritten
 )

@@ -9,6 +9,7 @@ _QUERY = re.compile(r"^\[STREAM_FAILED\] Query \[[^\]]*\] terminated with except
 _CALL = re.compile(r"^An error occurred while calling \S+\n: (?:[\w$]+\.)*")
 _SQLSTATE = re.compile(r"( SQLSTATE: \w+)+(?=;|$)")
 _RAISED = re.compile(r"^(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:Error|Exception|Exit|Interrupt)\b.*")
+_OUR_ERROR = re.compile(r"^(?:tidelog|pyspark_tidelog)\.[\w.]+: ")
 _LENGTH_MAX = 500
 
 # Mistakes in the pipeline: the next start would meet them again.
@@ -28,6 +29,11 @@ def failure_reason(text: str) -> str:
     head = _CALL.sub("", _END.split(text, maxsplit=1)[0].strip())
     line = _QUERY.sub("", head).split("\n", 1)[0].strip()
     return _shortened(_SQLSTATE.sub("", line).rstrip("; ")) or "it failed without a reason"
+
+
+def for_people(reason: str) -> str:
+    """A reason without the place of our own errors in the source, which says nothing to a user."""
+    return _OUR_ERROR.sub("", reason)
 
 
 def is_hopeless(error: BaseException, reason: str, *, at_start: bool) -> bool:

@@ -36,7 +36,7 @@ def read_pipeline_file(
     path = Path(os.path.abspath(file))
     problems = Problems()
     known = {**os.environ, **(variables or {})}
-    document = read_document(path, known, problems)
+    document = read_document(path, known, problems, given=tuple(variables or ()))
     if document is None:
         return PipelineFile(path, None, tuple(problems), None)
     parsed = parse(document)

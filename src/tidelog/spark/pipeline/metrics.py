@@ -59,6 +59,10 @@ def render(status: PipelineStatus) -> str:
         _sample(
             "tidelog_pipeline_start_timestamp_seconds", pipeline, _seconds(status.started_at) or 0
         ),
+        *_metric("tidelog_pipeline_updated_timestamp_seconds", "gauge", "When this was written."),
+        _sample(
+            "tidelog_pipeline_updated_timestamp_seconds", pipeline, _seconds(status.updated_at) or 0
+        ),
     ]
     for short, kind, words, value_of in _QUERY_METRICS:
         name = f"tidelog_pipeline_query_{short}"

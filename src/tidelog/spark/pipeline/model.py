@@ -133,11 +133,12 @@ class SqlText:
 
     text: str
     file: Path
-    first_line: int
+    lines: tuple[int, ...]  # of the file, for each line of the text
     query: SqlQuery | None
 
     def line(self, within: int) -> int:
-        return self.first_line + within
+        # The value of a variable may add lines that the file does not have.
+        return self.lines[min(within, len(self.lines) - 1)]
 
 
 @dataclass(frozen=True, slots=True)

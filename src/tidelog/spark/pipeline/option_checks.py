@@ -81,11 +81,12 @@ def _report(
 def key_of(
     document: Document, section: tuple[str, str], options: Mapping[str, str], problem: str
 ) -> tuple[str | int, ...]:
-    """The key whose option a text names; the section if none of its keys can be told."""
+    """The key whose option a text names, in the section or in [brokers]; else the section."""
     keys = {
-        _plain("".join(str(part) for part in path[2:] if part != "options")): path
+        _plain("".join(str(part) for part in path[len(around) :] if part != "options")): path
+        for around in (("brokers",), section)
         for path in document.lines.keys
-        if path[:2] == section and len(path) > 2
+        if path[: len(around)] == around and len(path) > len(around)
     }
     words = problem.lower()
     for name in sorted((name for name in options if name.lower() in words), key=len, reverse=True):

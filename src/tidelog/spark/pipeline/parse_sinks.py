@@ -19,6 +19,7 @@ from tidelog.spark.pipeline.model import (
     TriggerKind,
 )
 from tidelog.spark.pipeline.parse_sources import BrokerSettings, broker_options
+from tidelog.spark.pipeline.variables import Unknown
 
 _COMPRESSIONS = ("none", "snappy", "gzip", "zstd", "lz4")
 _NOT_OFFERED = {
@@ -30,7 +31,7 @@ _NOT_OFFERED = {
 def parse_trigger(section: Section, default: Trigger) -> Trigger:
     """`trigger = "5 seconds"`, `"available-now"` or `"once"`."""
     text = section.text("trigger")
-    if text is None:
+    if text is None or isinstance(text, Unknown):
         return default
     if text in (TriggerKind.AVAILABLE_NOW, TriggerKind.ONCE):
         return Trigger(TriggerKind(text))

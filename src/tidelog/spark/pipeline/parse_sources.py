@@ -39,6 +39,7 @@ _TOPIC_OPTIONS = {
     "include_headers": "includeHeaders",
     "group_id": "groupId",
     "group_id_prefix": "groupIdPrefix",
+    "local_reads": "localReads",
 }
 _SUBSCRIPTIONS = ("topic", "pattern", "assign")
 _KIND_BY_KEY = {

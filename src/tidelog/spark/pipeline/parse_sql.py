@@ -4,8 +4,9 @@ from pathlib import Path
 
 from tidelog.spark.pipeline.document import Section
 from tidelog.spark.pipeline.model import SqlText
-from tidelog.spark.pipeline.sql_query import SqlQuery, read_query
+from tidelog.spark.pipeline.sql_query import read_query
 from tidelog.spark.pipeline.sql_tokens import SqlError
+from tidelog.spark.pipeline.variables import Unknown
 
 
 def parse_sql(section: Section) -> SqlText | None:
@@ -18,8 +19,8 @@ def parse_sql(section: Section) -> SqlText | None:
             if "sql" not in section:
                 section.missing("sql", " or 'sql_file'")
             return None
-        first_line = document.lines.text_line((*section.path, "sql"), 0)
-        return _read(section, inline, document.file, first_line)
+        lines = document.lines.texts[(*section.path, "sql")]
+        return _read(section, inline, document.file, lines)
     file = Path(section.path_text("sql_file"))
     if "sql" in section:
         section.error(f"{section.label} has both 'sql' and 'sql_file'", "sql_file")
@@ -28,13 +29,15 @@ def parse_sql(section: Section) -> SqlText | None:
     except (OSError, UnicodeDecodeError) as error:
         section.error(f"'sql_file' cannot be read: {error}", "sql_file")
         return None
-    return _read(section, text, file, 1)
+    return _read(section, text, file, tuple(range(1, text.count("\n") + 2)))
 
 
-def _read(section: Section, text: str, file: Path, first_line: int) -> SqlText:
-    query: SqlQuery | None = None
+def _read(section: Section, text: str, file: Path, lines: tuple[int, ...]) -> SqlText:
+    unread = SqlText(text, file, lines, None)
+    if isinstance(text, Unknown):
+        return unread
     try:
-        query = read_query(text)
+        return SqlText(text, file, lines, read_query(text))
     except SqlError as error:
-        section.document.problems.error(file, first_line + error.line, f"SQL: {error}")
-    return SqlText(text, file, first_line, query)
+        section.document.problems.error(file, unread.line(error.line), f"SQL: {error}")
+        return unread

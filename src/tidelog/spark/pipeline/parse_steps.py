@@ -17,6 +17,7 @@ from tidelog.spark.pipeline.model import (
     WatermarkStep,
 )
 from tidelog.spark.pipeline.parse_sql import parse_sql
+from tidelog.spark.pipeline.variables import Unknown
 
 _KIND_BY_KEY = {"sql": "sql", "sql_file": "sql", "python": "python", "keys": "dedupe"}
 _MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
@@ -70,6 +71,8 @@ def _python(section: Section, name: str) -> PythonStep | None:
 
 
 def _function(section: Section, text: str) -> FunctionReference | None:
+    if isinstance(text, Unknown):
+        return None
     place, separator, function = text.rpartition(":")
     if not separator or not function.isidentifier() or not place:
         section.error(

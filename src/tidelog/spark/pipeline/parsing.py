@@ -22,6 +22,7 @@ from tidelog.spark.pipeline.parse_sinks import parse_sink, parse_trigger
 from tidelog.spark.pipeline.parse_sources import parse_brokers, parse_source
 from tidelog.spark.pipeline.parse_steps import parse_step
 from tidelog.spark.pipeline.sql_query import RESERVED_NAMES
+from tidelog.spark.pipeline.variables import Unknown
 
 _PIPELINE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _VIEW_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -87,7 +88,7 @@ def parse(document: Document) -> Parsed:
 
 def _pipeline_name(section: Section) -> str:
     name = section.required_text("name")
-    if name and not _PIPELINE_NAME.fullmatch(name):
+    if name and not isinstance(name, Unknown) and not _PIPELINE_NAME.fullmatch(name):
         section.error(f"the name '{name}' may have letters, digits, '.', '_' and '-' only", "name")
     return name
 
@@ -111,7 +112,10 @@ def _spark(section: Section) -> SparkSettings:
     conf = section.options("conf")
     for name in conf:
         if not name.startswith("spark."):
-            section.error(f"'{name}' is not a setting of Spark: they begin with 'spark.'", "conf")
+            document = section.document
+            line = document.lines.dotted_line((*section.path, "conf"), name)
+            message = f"'{name}' is not a setting of Spark: they begin with 'spark.'"
+            document.problems.error(document.file, line, message)
     section.finish()
     return SparkSettings(master, conf)
 
@@ -124,6 +128,9 @@ def _named(
     unreadable = set()
     for name in section.names():
         inner = section.section(name)
+        if not section.has_table(name):
+            unreadable.add(name)
+            continue
         if not pattern.fullmatch(name):
             inner.error(f"'{name}' cannot be a name here: use letters, digits and '_'")
         elif name.upper() in RESERVED_NAMES and pattern is _VIEW_NAME:

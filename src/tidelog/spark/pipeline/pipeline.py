@@ -11,6 +11,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from tidelog.spark.errors import SparkError
+from tidelog.spark.pipeline.broker_probe import probe_brokers
+from tidelog.spark.pipeline.checkpoint_lock import checkpoint_claimed
 from tidelog.spark.pipeline.file import PipelineFile, read_pipeline_file
 from tidelog.spark.pipeline.metrics import MetricsServer, render
 from tidelog.spark.pipeline.model import PipelineSpec
@@ -19,6 +21,7 @@ from tidelog.spark.pipeline.problems import Problem
 from tidelog.spark.pipeline.runner import OnEvent, OnStatus, Runner, StopRequests
 from tidelog.spark.pipeline.session import pipeline_session
 from tidelog.spark.pipeline.state_dir import StateDir, state_root
+from tidelog.spark.session import place_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -185,12 +188,17 @@ class RunningPipeline:
         settings = self._settings
         with ExitStack() as stack:
             stack.enter_context(self._state_dir.claimed())
+            if not self._is_remote():
+                stack.enter_context(checkpoint_claimed(self._spec.checkpoint))
             url = None
             port = settings.get("metrics_port")
             if port is not None:
                 server = MetricsServer(port, lambda: render(self._last) if self._last else "")
                 stack.callback(server.close)
                 url = server.url
+            on_event = settings.get("on_event") or (lambda event: None)
+            for away in probe_brokers(self._spec):
+                on_event(away)
             spark = stack.enter_context(
                 pipeline_session(
                     self._spec,
@@ -208,10 +216,19 @@ class RunningPipeline:
                 stop_requests=self._stop_requests,
                 state_dir=self._state_dir,
                 metrics_url=url,
-                on_event=settings.get("on_event") or (lambda event: None),
+                on_event=on_event,
                 on_status=self._keep,
             )
             self._last = runner.run()
+
+    def _is_remote(self) -> bool:
+        """Whether Spark, and with it a folder of the checkpoint, is on another machine."""
+        if self._given is not None:
+            return not hasattr(self._given, "_jvm")
+        master = self._settings.get("master") or self._spec.spark.master
+        conf = {**self._spec.spark.conf, **(self._settings.get("conf") or {})}
+        # A file of defaults names no server of Spark Connect.
+        return place_of(master, conf, os.environ, {}).is_remote
 
     def _keep(self, status: PipelineStatus) -> None:
         self._last = status

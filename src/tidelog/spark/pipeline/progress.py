@@ -13,9 +13,10 @@ _RATE_WINDOW_MS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """One micro-batch."""
+    """One report of Spark: on a micro-batch, or from time to time that there is nothing to do."""
 
-    batch_id: int
+    batch_id: int  # without a batch that of the next one
+    has_batch: bool
     rows: int
     batch_ms: int
     state_rows: int
@@ -35,6 +36,7 @@ def read_progress(report: Mapping[str, Any]) -> Progress:
             lag[topic] = max(behind, lag.get(topic, 0))
     return Progress(
         batch_id=int(report["batchId"]),
+        has_batch="addBatch" in (report.get("durationMs") or {}),
         rows=int(report.get("numInputRows") or 0),
         batch_ms=int(report.get("batchDuration") or 0),
         state_rows=sum(int(state.get("numRowsTotal") or 0) for state in states),
@@ -77,15 +79,19 @@ def _offsets(given: Any) -> dict[str, dict[str, int]]:
 
 @dataclass(slots=True)
 class Totals:
-    """The batches of one query since the pipeline started, over all its restarts."""
+    """What one query has told since the pipeline started, over all its restarts."""
 
     rows: int = 0
     late_rows: int = 0
     batches: int = 0
-    last: Progress | None = None
+    last: Progress | None = None  # the newest with a batch
+    newest: Progress | None = None  # of the query as it runs now, with or without a batch
     _recent: deque[tuple[int, int]] = field(default_factory=deque)  # (when, rows)
 
     def add(self, progress: Progress, now_ms: int) -> None:
+        self.newest = progress
+        if not progress.has_batch:
+            return
         self.rows += progress.rows
         self.late_rows += progress.late_rows
         self.batches += 1

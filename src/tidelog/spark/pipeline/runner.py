@@ -21,7 +21,12 @@ from tidelog.spark.pipeline.events import (
     RowsShown,
     StatusNotWritten,
 )
-from tidelog.spark.pipeline.failure import failure_reason, is_connection_lost, is_hopeless
+from tidelog.spark.pipeline.failure import (
+    failure_reason,
+    for_people,
+    is_connection_lost,
+    is_hopeless,
+)
 from tidelog.spark.pipeline.frames import ViewError, make_frame
 from tidelog.spark.pipeline.graph import Graph
 from tidelog.spark.pipeline.last_batch import LastBatch, begin_last_batch
@@ -61,7 +66,7 @@ class _Sink:
     query: StreamingQuery | None = None
     start_error: Exception | None = None
     batches: int = 0  # of the query as it runs now
-    last_seen: tuple[int, str] | None = None  # batch and timestamp of the newest progress
+    last_seen: Progress | None = None
     last_batch: LastBatch | None = None
 
 
@@ -128,8 +133,10 @@ class Runner:
                 raise
             self._supervisor.reason = f"the connection to Spark is lost: {error}"
         finally:
-            self._stop_all()
-            self._publish()
+            try:
+                self._stop_all()
+            finally:
+                self._publish()
         return self.status
 
     def _tick(self) -> None:
@@ -179,6 +186,7 @@ class Runner:
     def _start(self, name: str) -> None:
         sink, spec = self._sinks[name], self._spec.sinks[name]
         sink.query, sink.start_error, sink.batches, sink.last_seen = None, None, 0, None
+        sink.totals.newest = None
         view = self._graph.view_of(spec)
         assert view is not None, "a file without errors names only views that exist"
         try:
@@ -221,9 +229,10 @@ class Runner:
         # In this order: what a query reports before it ends is seen with its end.
         is_active = query.isActive if sink.last_batch is None else not sink.last_batch.is_over()
         for progress in self._new_progress(query, sink):
-            sink.batches += 1
             sink.totals.add(progress, now_ms)
-            self._on_event(BatchDone(name, progress))
+            if progress.has_batch:
+                sink.batches += 1
+                self._on_event(BatchDone(name, progress))
         if is_active:
             status = query.status
             is_idle = not status["isTriggerActive"] or status["message"].startswith("Waiting")
@@ -235,21 +244,22 @@ class Runner:
         return Observed(
             is_active=False,
             batches=sink.batches,
-            error=reason,
+            error=for_people(reason),
             is_hopeless=is_hopeless(failure, reason, at_start=False),
         )
 
     def _new_progress(self, query: StreamingQuery, sink: _Sink) -> list[Progress]:
-        last = _report(query.lastProgress)
-        if last is None or (last.batch_id, last.timestamp) == sink.last_seen:
+        last, seen = _report(query.lastProgress), sink.last_seen
+        if last is None or last == seen:
             return []
-        seen_id = sink.last_seen[0] if sink.last_seen is not None else None
-        sink.last_seen = (last.batch_id, last.timestamp)
-        if seen_id is not None and last.batch_id == seen_id + 1:
+        sink.last_seen = last
+        # A query that is idle reports with the number of the batch that comes next.
+        next_id = None if seen is None else seen.batch_id + seen.has_batch
+        if last.batch_id == next_id:
             return [last]
-        # More than one since the last look, or the first look: Spark keeps the last hundred.
-        recent = [_report(each) for each in query.recentProgress]
-        return [each for each in recent if each and (seen_id is None or each.batch_id > seen_id)]
+        # More than one batch since the last look, or the first look: Spark keeps the last hundred.
+        recent = [each for each in map(_report, query.recentProgress) if each is not None]
+        return recent[recent.index(seen) + 1 :] if seen in recent else recent
 
     def _publish(self) -> None:
         self.status = self._make_status()
@@ -286,7 +296,10 @@ class Runner:
 
     def _query_status(self, name: str, query: Query) -> QueryStatus:
         totals, sink = self._sinks[name].totals, self._spec.sinks[name]
-        last = totals.last
+        last, newest = totals.last, totals.newest
+        # Records go on to arrive while it does not read: how many is not known.
+        if query.state in (QueryState.WAITING, QueryState.FAILED):
+            newest = None
         status = QueryStatus(
             name=name,
             kind=sink.kind,
@@ -297,6 +310,8 @@ class Runner:
             rows_per_s=round(totals.rows_per_s(_clock_ms(), self._started_ms), 1),
             restarts=query.restarts.count,
             last_error=query.last_error,
+            lag=dict(newest.lag) if newest is not None else {},
+            watermark=newest.watermark if newest is not None else None,
         )
         if last is None:
             return status
@@ -304,11 +319,10 @@ class Runner:
             status,
             batch_id=last.batch_id,
             batch_ms=last.batch_ms,
-            lag=dict(last.lag),
             state_rows=last.state_rows,
             state_bytes=last.state_bytes,
             late_rows=totals.late_rows,
-            watermark=last.watermark,
+            watermark=status.watermark or last.watermark,
             last_batch_at=last.timestamp,
         )
 
@@ -320,7 +334,7 @@ def _not_started(error: Exception) -> Observed:
         where, cause = f"view {error.view}: ", error.cause
     reason = failure_reason(str(cause)) if str(cause) else type(cause).__name__
     hopeless = is_hopeless(cause, reason, at_start=True)
-    return Observed(is_active=False, error=f"{where}{reason}", is_hopeless=hopeless)
+    return Observed(is_active=False, error=f"{where}{for_people(reason)}", is_hopeless=hopeless)
 
 
 def _report(report: object) -> Progress | None:

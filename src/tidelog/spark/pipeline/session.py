@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tidelog.spark.pipeline.failure import is_connection_lost
 from tidelog.spark.pipeline.model import PipelineSpec
+from tidelog.spark.session import existing_session, session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+_TOLD_ANYWAY = (
+    "executor.Executor",
+    "scheduler.TaskSetManager",
+    "sql.execution.datasources.v2.DataWritingSparkTask",
+    "sql.execution.datasources.v2.WriteToDataSourceV2Exec",
+    "sql.execution.streaming.runtime.MicroBatchExecution",
+    "sql.execution.streaming.runtime.StreamMetadata",
+)
 
 
 @contextmanager
@@ -29,12 +40,12 @@ def pipeline_session(
     takes have no effect.
     """
     wanted = {**spec.spark.conf, **(conf or {})}
-    given = given or _existing()
+    given = given or existing_session()
     if given is None:
-        from tidelog.spark.session import session
-
-        own = session(spec.name, master=master or spec.spark.master, conf=wanted)
+        place = master or spec.spark.master
+        own = session(spec.name, master=place, conf=wanted, is_shielded=True)
         try:
+            _silence(own)
             _activate(own)
             yield own
         finally:
@@ -52,20 +63,33 @@ def pipeline_session(
         _activate(given)
 
 
-def _existing() -> SparkSession | None:
-    try:
-        from pyspark.sql import SparkSession
-    except ImportError:
-        return None  # session() says what to install
-    # The active session is one of a thread, and this may be another thread.
-    return SparkSession.getActiveSession() or getattr(SparkSession, "_instantiatedSession", None)
-
-
 def _activate(spark: SparkSession) -> None:
     """Make it the session of this thread: Spark looks there for sources and sinks in Python."""
     java = getattr(spark, "_jvm", None)
     if java is not None:
         java.SparkSession.setActiveSession(spark._jsparkSession)
+
+
+def _silence(spark: SparkSession) -> None:
+    """Keep from the screen, with their stacks, the failures of queries that the runner tells."""
+    java = getattr(spark, "_jvm", None)
+    if java is None:
+        return
+    log4j = java.org.apache.logging.log4j
+    for name in _TOLD_ANYWAY:
+        log4j.core.config.Configurator.setLevel(f"org.apache.spark.{name}", log4j.Level.OFF)
+    _expect_the_end(spark.sparkContext._accumulatorServer)
+
+
+def _expect_the_end(server: Any) -> None:
+    """Spark's Java side hangs up when it stops; PySpark's server would print a traceback for it."""
+    tell = server.handle_error
+
+    def handle_error(request: Any, client_address: Any) -> None:
+        if not isinstance(sys.exception(), EOFError):
+            tell(request, client_address)
+
+    server.handle_error = handle_error
 
 
 def _stop(spark: SparkSession) -> None:

@@ -2,7 +2,8 @@
 
     STATE_ROOT/NAME/run.json      who runs it: process id and when that process was started
                     run.lock      held while it runs, so that it is not started twice
-                    status.json   what it does, replaced on progress
+                    status.json   what it does, replaced on progress; until the first time what
+                                  the run before it did
                     metrics.prom  the same for Prometheus' text-file collector
 
 A process id is used again by the system some day: a run is taken for alive only if the process with
@@ -11,20 +12,20 @@ its id was started at the time that the file says.
 
 from __future__ import annotations
 
-import fcntl
 import os
-import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
 from tidelog.spark.errors import SparkError
-from tidelog.spark.pipeline.status import PipelineStatus, decode_status, encode_status
+from tidelog.spark.pipeline.run_lock import Held, holding
+from tidelog.spark.pipeline.status import PipelineStatus, encode_status
 
-_CLAIM_TIMEOUT_S = 2.0
+T = TypeVar("T")
 
 
 def state_root(environment: Mapping[str, str]) -> Path:
@@ -32,6 +33,11 @@ def state_root(environment: Mapping[str, str]) -> Path:
     if given := environment.get("TIDELOG_STATE_DIR"):
         return Path(given) / "pipelines"
     home = environment.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
+    if home.startswith("~"):
+        raise SparkError(
+            "this user has no home folder for the state of pipelines: set state_dir or"
+            " the variable TIDELOG_STATE_DIR"
+        )
     return Path(home) / "tidelog" / "pipelines"
 
 
@@ -53,6 +59,7 @@ class Found:
     name: str
     process: RunningProcess | None
     status: PipelineStatus | None
+    problem: str | None = None  # a file of the folder that cannot be read
 
     @property
     def is_running(self) -> bool:
@@ -61,9 +68,11 @@ class Found:
     @property
     def phase(self) -> str:
         """What its status says, unless the process is gone without having said so."""
-        if self.process is not None and not self.process.is_alive():
-            return "dead"
-        return self.status.phase if self.status is not None else "starting"
+        if self.problem is not None:
+            return "unreadable"
+        phase = self.status.phase if self.status is not None else "starting"
+        is_over = self.process is None and phase not in ("running", "draining")
+        return phase if self.is_running or is_over else "dead"
 
 
 class StateDir:
@@ -75,36 +84,28 @@ class StateDir:
     @contextmanager
     def claimed(self) -> Iterator[None]:
         """Be the one process that runs this pipeline; SparkError if another does."""
-        self.path.mkdir(parents=True, exist_ok=True)
-        lock = os.open(self.path / "run.lock", os.O_RDWR | os.O_CREAT, 0o644)
-        try:
-            self._lock(lock)
-            me = RunningProcess(os.getpid(), _start_of(os.getpid()))
-            self._replace("run.json", msgspec.json.encode(me))
-            (self.path / "status.json").unlink(missing_ok=True)
+        with ExitStack() as stack:
             try:
-                yield
-            finally:
-                (self.path / "run.json").unlink(missing_ok=True)
-        finally:
-            os.close(lock)
-
-    def _lock(self, lock: int) -> None:
-        # A process that just ended its drain may still hold it for a moment.
-        deadline = time.monotonic() + _CLAIM_TIMEOUT_S
-        while True:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                if time.monotonic() < deadline:
-                    time.sleep(0.05)
-                    continue
-                process = self.look().process
-                by = f" by process {process.pid}" if process else ""
+                self.path.mkdir(parents=True, exist_ok=True)
+                stack.enter_context(holding(self.path / "run.lock"))
+                self._begin()
+            except Held as held:
                 raise SparkError(
-                    f"the pipeline {self.path.name} is run{by} already ({self.path})"
+                    f"the pipeline {self.path.name} is run{held.by} already ({self.path})"
                 ) from None
-            return
+            except OSError as error:
+                raise SparkError(
+                    f"the pipeline's status cannot be written to {self.path}: {error.strerror} "
+                    f"(state_dir, --state-dir or TIDELOG_STATE_DIR say where)"
+                ) from error
+            stack.callback((self.path / "run.json").unlink, missing_ok=True)
+            yield
+
+    def _begin(self) -> None:
+        me = RunningProcess(os.getpid(), _start_of(os.getpid()))
+        self._replace("run.json", msgspec.json.encode(me))
+        # What a run that was killed left there says that it is up.
+        (self.path / "metrics.prom").unlink(missing_ok=True)
 
     def write(self, status: PipelineStatus, metrics: str) -> None:
         self._replace("status.json", encode_status(status))
@@ -112,21 +113,22 @@ class StateDir:
 
     def look(self) -> Found:
         """What the folder says now; files may change or vanish while it is read."""
-        process = status = None
-        if (data := self._read("run.json")) is not None:
-            try:
-                process = msgspec.json.decode(data, type=RunningProcess)
-            except msgspec.DecodeError as error:
-                raise SparkError(f"{self.path / 'run.json'} cannot be read: {error}") from error
-        if (data := self._read("status.json")) is not None:
-            status = decode_status(data)
-        return Found(self.path.name, process, status)
+        process, problem = self._decoded("run.json", RunningProcess)
+        status, other_problem = self._decoded("status.json", PipelineStatus)
+        if process is not None and status is not None and status.pid != process.pid:
+            status = None  # of the run before this one
+        return Found(self.path.name, process, status, problem or other_problem)
 
-    def _read(self, name: str) -> bytes | None:
+    def _decoded(self, name: str, kind: type[T]) -> tuple[T | None, str | None]:
+        """What a file holds, or why it cannot be read; neither if there is none."""
         try:
-            return (self.path / name).read_bytes()
+            return msgspec.json.decode((self.path / name).read_bytes(), type=kind), None
         except FileNotFoundError:
-            return None
+            return None, None
+        except OSError as error:
+            return None, f"{self.path / name} cannot be read: {error.strerror}"
+        except msgspec.DecodeError as error:
+            return None, f"{self.path / name} cannot be read: {error}"
 
     def _replace(self, name: str, data: bytes) -> None:
         temporary = self.path / f".{name}.{os.getpid()}"
@@ -139,7 +141,7 @@ def find_all(root: Path) -> list[Found]:
     if not root.is_dir():
         return []
     found = (StateDir(each).look() for each in sorted(root.iterdir()) if each.is_dir())
-    return [each for each in found if each.process is not None or each.status is not None]
+    return [each for each in found if each.process or each.status or each.problem]
 
 
 def _exists(pid: int) -> bool:

@@ -6,8 +6,6 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from tidelog.spark.errors import SparkError
-
 
 @dataclass(frozen=True, slots=True)
 class QueryStatus:
@@ -51,10 +49,3 @@ class PipelineStatus:
 
 def encode_status(status: PipelineStatus) -> bytes:
     return msgspec.json.format(msgspec.json.encode(status), indent=2) + b"\n"
-
-
-def decode_status(data: bytes) -> PipelineStatus:
-    try:
-        return msgspec.json.decode(data, type=PipelineStatus)
-    except msgspec.DecodeError as error:
-        raise SparkError(f"the status of the pipeline cannot be read: {error}") from error

@@ -7,6 +7,7 @@ string, an array and an inline table begin and end.
 Paths are tuples of keys, with indexes for the elements of arrays: `("sinks", "out", "topic")`.
 """
 
+import re
 from bisect import bisect_right
 from dataclasses import dataclass, field
 
@@ -14,15 +15,16 @@ Path = tuple[str | int, ...]
 
 _BARE_END = frozenset(" \t\r\n=.,]}#")
 _VALUE_END = frozenset(",]}\r\n#")
+_CONTINUATION = re.compile(r"\\[ \t]*\r?\n[ \t\r\n]*")
 _ESCAPES = {"b": "\b", "t": "\t", "n": "\n", "f": "\f", "r": "\r", "e": "\x1b"}
 
 
 @dataclass(slots=True)
 class TomlLines:
-    """The line of each key, and the line on which each text begins."""
+    """The line of each key, and those on which the lines of each text begin."""
 
     keys: dict[Path, int] = field(default_factory=dict)
-    texts: dict[Path, int] = field(default_factory=dict)
+    texts: dict[Path, tuple[int, ...]] = field(default_factory=dict)
 
     def line(self, path: Path) -> int:
         """The line of a key, or of the nearest table around it that the file has."""
@@ -32,9 +34,13 @@ class TomlLines:
             path = path[:-1]
         return 1
 
-    def text_line(self, path: Path, within: int) -> int:
-        """The line of the file on which the given line (from 0) of a text stands."""
-        return self.texts.get(path, self.line(path)) + within
+    def dotted_line(self, path: Path, name: str) -> int:
+        """The line of a key below a table, whether its dots are in quotes or make tables."""
+        for each, line in self.keys.items():
+            below = each[len(path) :]
+            if each[: len(path)] == path and ".".join(str(part) for part in below) == name:
+                return line
+        return self.line(path)
 
 
 def toml_lines(text: str) -> TomlLines:
@@ -158,28 +164,33 @@ class _Scanner:
             self._pair(path)
         self._at += 1
 
-    def _string(self) -> int:
-        """Step over a string; the line on which its content begins."""
+    def _string(self) -> tuple[int, ...]:
+        """Step over a string; the line on which each line of its content begins."""
         text, quote = self._text, self._text[self._at]
-        if not text.startswith(quote * 3, self._at):
-            line = self._line()
-            self._at += 1
-            while text[self._at] != quote:
-                self._at += 2 if quote == '"' and text[self._at] == "\\" else 1
-            self._at += 1
-            return line
-        self._at += 3
+        is_long = text.startswith(quote * 3, self._at)
+        closing = quote * 3 if is_long else quote
+        self._at += len(closing)
         # A newline directly after the opening quotes is not part of the text.
-        if text.startswith(("\n", "\r\n"), self._at):
+        if is_long and text.startswith(("\n", "\r\n"), self._at):
             self._at = text.index("\n", self._at) + 1
-        line = self._line()
-        while not text.startswith(quote * 3, self._at):
-            self._at += 2 if quote == '"' and text[self._at] == "\\" else 1
-        self._at += 3
+        begin, lines = self._at, [self._line()]
+        while not text.startswith(closing, self._at):
+            is_escape = quote == '"' and text[self._at] == "\\"
+            if is_escape and (skipped := _CONTINUATION.match(text, self._at)):
+                is_empty_so_far = self._at == begin
+                self._at = skipped.end()
+                if is_empty_so_far:
+                    begin, lines[-1] = self._at, self._line()
+                continue
+            self._at += 2 if is_escape else 1
+            if text[self._at - 1] == ("n" if is_escape else "\n"):
+                begin = self._at
+                lines.append(self._line())
+        self._at += len(closing)
         # Up to two quotes may stand directly before the closing ones.
-        while self._at < len(text) and text[self._at] == quote:
+        while is_long and self._at < len(text) and text[self._at] == quote:
             self._at += 1
-        return line
+        return tuple(lines)
 
     def _skip_spaces(self) -> None:
         while self._at < len(self._text) and self._text[self._at] in " \t":

@@ -7,10 +7,12 @@ sink's commit, which knows a batch that runs again.
 
 from __future__ import annotations
 
+import logging
 import pickle
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+from tidelog.errors import TidelogError
 from tidelog.spark.pipeline.model import TopicSink
 
 if TYPE_CHECKING:
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
 
     from tidelog.spark.sink import TidelogStreamWriter
 
+_log = logging.getLogger(__name__)
+
 _COLUMNS = ("key", "value", "headers", "topic", "partition")
 
 
@@ -28,11 +32,18 @@ def topic_updates(sink: TopicSink) -> Callable[[DataFrame, int], None]:
 
     def write(frame: DataFrame, batch_id: int) -> None:
         from tidelog.spark.sink import TidelogStreamWriter, parse_sink_options
+        from tidelog.spark.sink.task import driver_query_id
 
         taken = frame.select(*(name for name in _COLUMNS if name in frame.columns))
         options = parse_sink_options(sink.options, taken.schema, streaming=True)
         writer = TidelogStreamWriter(options, taken.schema)
-        reports = taken.mapInArrow(_writing(writer), "part INT, message BINARY").collect()
+        try:
+            reports = taken.mapInArrow(_writing(writer), "part INT, message BINARY").collect()
+        except Exception:
+            query_id = driver_query_id(frame.sparkSession)
+            if query_id is not None:
+                _roll_back(lambda: writer.abort_query(query_id, batch_id))
+            raise
         # A part without rows may not have reported; those with rows keep their place.
         messages: list[WriterCommitMessage | None] = [None] * (
             max((each.part for each in reports), default=-1) + 1
@@ -42,10 +53,18 @@ def topic_updates(sink: TopicSink) -> Callable[[DataFrame, int], None]:
         try:
             writer.commit(messages, batch_id)
         except Exception:
-            writer.abort(messages, batch_id)
+            _roll_back(lambda: writer.abort(messages, batch_id))
             raise
 
     return write
+
+
+def _roll_back(abort: Callable[[], None]) -> None:
+    """Never fails: the error that is on its way is the one to be told."""
+    try:
+        abort()
+    except TidelogError as error:
+        _log.warning("transactions stay open: %s", error)
 
 
 def _writing(
