@@ -114,7 +114,8 @@ def _measure(bench: Bench, console: Console) -> Measured:
         console.print(f"{figure:45} {_number(value)}")
         measured.setdefault(figure, []).append(value)
 
-    readers = ["bare", "tidelog", *(["kafka"] if bench.has_connector else [])]
+    others = ["kafka"] if bench.has_connector else []
+    readers = ["bare", "tidelog", workloads.OVER_TCP, *others]
     # What the JVM runs is compiled within the first runs, of whichever kind.
     for _ in range(bench.sizes.warm_ups):
         for kind in readers:
@@ -127,7 +128,7 @@ def _measure(bench: Bench, console: Console) -> Measured:
             note(READ.format(kind), workloads.to_noop(bench, kind, "filled"))
         for kind in ("bare", "tidelog") if round_number % 2 == 0 else ("tidelog", "bare"):
             note(COPY.format(kind), workloads.to_sink(bench, kind, "copied"))
-    for kind in readers[1:]:
+    for kind in ("tidelog", *others):
         for figure, value in workloads.batch_latency(bench, kind).items():
             note(f"{figure}: {kind}", value)
     for figure, value in workloads.copy_latency(bench).items():
@@ -182,9 +183,11 @@ def _write_docs(folder: Path, medians: dict[str, float], sizes: Sizes, load_befo
         f"{platform.release()}, Python {platform.python_version()}, Spark {pyspark.__version__} "
         f"`local[2]`, load average {load_before:.1f} at the start, medians of {sizes.rounds} "
         f"rounds in one run. Rows have a key of 16 bytes and a value of 1 KB ({ROW_MB * 1e6:.0f} "
-        "bytes), uncompressed, in two partitions. Broker, JVM and Python workers share the cores. "
-        "`bare` hands Arrow over without fetching, decoding or encoding; `kafka` is Spark's own "
-        "Kafka source (4.2.0) reading the same topic of the same broker.",
+        "bytes), uncompressed, in two partitions of a broker with `durability=page-cache`. Broker, "
+        "JVM and Python workers share the cores. "
+        "`bare` hands Arrow over without fetching, decoding or encoding; `tidelog` reads the files "
+        "that the broker hands over, as it does by default on the broker's machine; `kafka` is "
+        "Spark's own Kafka source (4.2.0) reading the same topic of the same broker.",
         "",
         "| what | measured | target | |",
         "|---|---:|---|---|",

@@ -22,6 +22,9 @@ KEY_BYTES = 16
 ROW_MB = (VALUE_BYTES + KEY_BYTES) / 1e6
 PARTITIONS = 2
 
+# Our source as it is where the broker is on another machine.
+OVER_TCP = "tidelog over TCP"
+
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
@@ -77,11 +80,14 @@ def make_topic(bootstrap: str, topic: str) -> None:
 
 
 def source(bench: Bench, kind: str, topic: str, rows: int) -> DataFrame:
-    """Rows from our source, from Spark's Kafka source, or from the bare one."""
+    """Rows from our source, by file or over TCP, from Spark's Kafka source, or the bare one."""
     if kind == "bare":
         reader = bench.spark.read.format("bare")
         return reader.options(rows=str(rows), partitions=str(PARTITIONS)).load()
-    reader = bench.spark.read.format(kind).option("kafka.bootstrap.servers", bench.bootstrap)
+    name = "tidelog" if kind == OVER_TCP else kind
+    reader = bench.spark.read.format(name).option("kafka.bootstrap.servers", bench.bootstrap)
+    if kind == OVER_TCP:
+        reader = reader.option("localReads", "false")
     return reader.option("subscribe", topic).load()
 
 
