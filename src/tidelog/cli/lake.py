@@ -131,6 +131,11 @@ def archive(
 @click.option("--checkpoint", metavar="DIR", help="Default: in the lake.")
 @click.option("--offsets-per-batch", default=500_000, show_default=True)
 @click.option(
+    "--allow-data-loss",
+    is_flag=True,
+    help="Go on without offsets that were lost before they were archived.",
+)
+@click.option(
     "--option", "options", multiple=True, metavar="NAME=VALUE", help="An option of the sink."
 )
 @_spark_options
@@ -147,6 +152,7 @@ def replay(
     replay_id: str | None,
     checkpoint: str | None,
     offsets_per_batch: int,
+    allow_data_loss: bool,
     options: tuple[str, ...],
     master: str | None,
     conf: tuple[str, ...],
@@ -178,13 +184,18 @@ def replay(
         replay_id=replay_id,
         checkpoint=checkpoint,
         offsets_per_batch=offsets_per_batch,
+        fail_on_data_loss=not allow_data_loss,
         options=sink_options,
         master=master,
         conf=parse_pairs(conf, option="--conf"),
     )
     if as_json:
-        print_json({"replay_id": result.replay_id, "records": result.records})
+        print_json(
+            {"replay_id": result.replay_id, "records": result.records, "losses": result.losses}
+        )
         return
+    for loss in result.losses:
+        click.echo(loss, err=True)
     click.echo(f"replayed {result.records} records to {to_topic} (replay id {result.replay_id})")
 
 

@@ -47,6 +47,7 @@ from tidelog.spark.errors import DataLossError, SparkError
 from tidelog.spark.offsets import EARLIEST, LATEST, OffsetRange
 from tidelog.spark.options import INT32_MAX
 from tidelog.spark.passing_errors import BROKER_IN_TROUBLE, LEADER_MOVES
+from tidelog.spark.topic_identity import is_other_topic
 
 _log = logging.getLogger(__name__)
 
@@ -239,21 +240,17 @@ class _RangeFetch:
 
     def _find_leader(self, pooled: PooledCluster) -> PartitionLeader:
         leader = pooled.leaders.get(self._name)
-        if leader is None or self._is_of_other_topic(leader):
+        if leader is None or is_other_topic(self._topic_id, leader.topic_id):
             # What was heard before may be of the topic that is gone.
             leader = self._ask_leader(pooled)
             pooled.leaders[self._name] = leader
-        if self._is_of_other_topic(leader):
+        if is_other_topic(self._topic_id, leader.topic_id):
             self._lose(
                 f"the topic was deleted and made anew after offset {self._position} was read",
                 resumes_at=self._position,
                 kind=TopicMadeAnew,
             )
         return leader
-
-    def _is_of_other_topic(self, leader: PartitionLeader) -> bool:
-        known = {self._topic_id, leader.topic_id} - {None, ZERO_UUID}
-        return len(known) == 2
 
     def _ask_leader(self, pooled: PooledCluster) -> PartitionLeader:
         metadata = pooled.cluster.metadata([self._wanted.topic])

@@ -10,6 +10,11 @@ from collections.abc import Mapping
 from tidelog.protocol.uuids import ZERO_UUID
 
 
+def is_other_topic(before: bytes | None, now: bytes | None) -> bool:
+    """Whether two ids are known and differ."""
+    return len({before, now} - {None, ZERO_UUID}) == 2
+
+
 class TopicIdentities:
     """The ids of topics, as brokers told them whenever the query looked."""
 

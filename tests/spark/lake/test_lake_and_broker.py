@@ -14,6 +14,7 @@ from tests.spark.topics import create_topic, delete_records_before
 from tidelog.spark.errors import DataLossError, SparkError
 from tidelog.spark.lake.archiving import archive
 from tidelog.spark.lake.reading import LakeTable
+from tidelog.spark.lake.replaying import ReplayResult, replay
 from tidelog.spark.offsets import OffsetRange
 from tidelog.spark.options import parse_batch_options
 from tidelog.spark.range_partition import RangePartition, RangeReader
@@ -133,3 +134,20 @@ def test_an_archive_says_what_the_broker_lost(
     assert read == hole[0] + 1
     outside = RangePartition(OffsetRange(topic, 0, 0, hole[0]), (0, hole[1]))
     assert sum(map(len, RangeReader(strict, False, None).read(outside))) == hole[0]
+
+    def bring_back(**settings: Any) -> ReplayResult:
+        return replay(
+            tmp_path / "lake",
+            topic=topic,
+            to_topic=f"{topic}-copy",
+            bootstrap=bootstrap,
+            replay_id="back",
+            spark=spark,
+            **settings,
+        )
+
+    create_topic(bootstrap, f"{topic}-copy", PARTITIONS)
+    with pytest.raises(DataLossError, match=f"offsets {hole[0]} to {hole[1]} .*allow-data-loss"):
+        bring_back()
+    result = bring_back(fail_on_data_loss=False)
+    assert (result.records, len(result.losses)) == (195, 1)

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from tidelog.spark.lake.coverage import covered, covered_range
 from tidelog.spark.lake.data_file import DataFile
 from tidelog.spark.lake.errors import LakeError
-from tidelog.spark.lake.holes import Hole, kept_holes
+from tidelog.spark.lake.holes import Hole, kept_holes, overlapping
 from tidelog.spark.lake.open_files import OpenFiles
 from tidelog.spark.lake.opening import open_table
 from tidelog.spark.lake.record_counts import RecordCount, kept_count
@@ -74,6 +74,14 @@ class LakeTable:
             for partition in self.coverage(topic)
         }
         return {partition: holes for partition, holes in found.items() if holes}
+
+    def losses(self, wanted: OffsetRange) -> list[str]:
+        """In words, what of a range brokers had lost before it was archived."""
+        holes = kept_holes(wanted.topic, wanted.partition, self.snapshot.transaction)
+        return [
+            f"{wanted.name}: offsets {start} to {end} were lost before they could be archived"
+            for start, end in overlapping(holes, wanted.start, wanted.end)
+        ]
 
     def record_counts(self, topic: str) -> dict[int, RecordCount]:
         """By partition, how many records were archived, where that is known."""

@@ -10,7 +10,7 @@ from pyspark.sql import functions as sql
 from pyspark.sql.streaming.query import StreamingQuery
 
 from tidelog.spark.broker_calls import BrokerCalls
-from tidelog.spark.errors import OptionError
+from tidelog.spark.errors import DataLossError, OptionError
 from tidelog.spark.lake.bounds import Bound
 from tidelog.spark.lake.errors import LakeError
 from tidelog.spark.lake.query_run import starting, wait_for
@@ -24,6 +24,7 @@ from tidelog.spark.lake.replay_plan import (
 )
 from tidelog.spark.lake.replay_source import NAME, ReplayDataSource
 from tidelog.spark.lake.table import OWN_FOLDER
+from tidelog.spark.offsets import OffsetRange
 from tidelog.spark.options import parse_source_options
 from tidelog.spark.session import session
 
@@ -34,11 +35,15 @@ _HEADERS = "array<struct<key: string, value: binary>>"
 
 @dataclass(frozen=True, slots=True)
 class ReplayResult:
-    """What a run of a replay sent; a run that finds everything sent already sends nothing."""
+    """What a run of a replay sent; a run that finds everything sent already sends nothing.
+
+    `losses` says what the ranges do not have, as brokers had lost it before it was archived.
+    """
 
     replay_id: str
     records: int
     ranges: Mapping[int, tuple[int, int]]
+    losses: tuple[str, ...]
 
 
 def replay(
@@ -54,6 +59,7 @@ def replay(
     replay_id: str | None = None,
     checkpoint: str | Path | None = None,
     offsets_per_batch: int = DEFAULT_OFFSETS_PER_BATCH,
+    fail_on_data_loss: bool = True,
     options: Mapping[str, str] | None = None,
     spark: SparkSession | None = None,
     master: str | None = None,
@@ -67,9 +73,10 @@ def replay(
     `timestamp_header` names a header that takes the old timestamp in milliseconds.
 
     A replay that was cut off goes on with the same `replay_id`, and one that is done sends nothing
-    more: exactly once, as long as its checkpoint is kept. By default that is in the lake. `options`
-    go to the sink, such as kafka.compression.type. Without a session in `spark` one is made from
-    `master` and `conf`.
+    more: exactly once, as long as its checkpoint is kept. By default that is in the lake. Offsets
+    that brokers had lost before they were archived are a DataLossError, unless `fail_on_data_loss`
+    is off. `options` go to the sink, such as kafka.compression.type. Without a session in `spark`
+    one is made from `master` and `conf`.
     """
     lake = LakeTable(path)
     request = make_request(
@@ -88,6 +95,12 @@ def replay(
         raise OptionError(f"replay-id: {name!r} cannot be the name of a folder")
     folder = Path(checkpoint or lake.table.root / OWN_FOLDER / "replays") / name
     plan = kept_plan(folder, plan)
+    losses = _losses(lake, plan)
+    if losses and fail_on_data_loss:
+        raise DataLossError(
+            f"{'; '.join(losses)}. With --allow-data-loss (fail_on_data_loss=False) the rest is "
+            "replayed"
+        )
     spark = spark or session("tidelog lake replay", master=master, conf=conf)
     with starting(spark):
         query = _start(spark, plan, bootstrap, folder, offsets_per_batch, options or {})
@@ -99,7 +112,16 @@ def replay(
 
     wait_for(query, on_poll=count)
     count()
-    return ReplayResult(name, sum(counts.values()), plan.ranges)
+    return ReplayResult(name, sum(counts.values()), plan.ranges, tuple(losses))
+
+
+def _losses(lake: LakeTable, plan: ReplayPlan) -> list[str]:
+    topic = plan.request.topic
+    return [
+        loss
+        for partition, (first, last) in sorted(plan.ranges.items())
+        for loss in lake.losses(OffsetRange(topic, partition, first, last))
+    ]
 
 
 def _start(

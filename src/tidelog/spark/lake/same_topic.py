@@ -7,8 +7,9 @@ its archive does is all that can be noticed.
 
 from collections.abc import Mapping
 
-from tidelog.protocol.uuids import ZERO_UUID, format_uuid
+from tidelog.protocol.uuids import format_uuid
 from tidelog.spark.lake.coverage import VersionOf
+from tidelog.spark.topic_identity import is_other_topic
 
 _HALVES = ("high", "low")
 
@@ -26,12 +27,6 @@ def id_transactions(topic: str, topic_id: bytes) -> dict[str, int]:
         _half_id(topic, half): int.from_bytes(part, signed=True)
         for half, part in zip(_HALVES, parts, strict=True)
     }
-
-
-def is_other_topic(kept: bytes | None, found: bytes | None) -> bool:
-    """Whether two ids are known and differ."""
-    known = [each for each in (kept, found) if each is not None and each != ZERO_UUID]
-    return len(set(known)) == 2
 
 
 def other_topics(version_of: VersionOf, ids: Mapping[str, bytes]) -> list[str]:

@@ -12,13 +12,12 @@ from dataclasses import replace
 import pyarrow as pa
 
 from tidelog.spark.fetching import OffsetsGone, TopicMadeAnew, read_range
-from tidelog.spark.lake.holes import kept_holes, overlapping
 from tidelog.spark.lake.reading import LakeTable
-from tidelog.spark.lake.same_topic import is_other_topic
 from tidelog.spark.lake.union import Coverage, split_with_lake
 from tidelog.spark.offsets import OffsetRange
 from tidelog.spark.options import SourceOptions
 from tidelog.spark.range_partition import report_losses
+from tidelog.spark.topic_identity import is_other_topic
 
 _log = logging.getLogger(__name__)
 
@@ -41,7 +40,7 @@ def read_lake_and_broker(
         where, piece = split_with_lake(rest, covered)[0]
         if where == "lake":
             lake = LakeTable(options.lake)
-            _report_holes(lake, piece, fails=options.fail_on_data_loss)
+            report_losses(lake.losses(piece), fails=options.fail_on_data_loss)
             yield from lake.read_range(piece, include_headers)
             position = piece.end
             continue
@@ -61,17 +60,6 @@ def read_lake_and_broker(
                 topic_id = None
             # What lies between is not lost if the lake has it.
             position = min(gone.resumes_at, start) if position < start else gone.resumes_at
-
-
-def _report_holes(lake: LakeTable, wanted: OffsetRange, *, fails: bool) -> None:
-    holes = kept_holes(wanted.topic, wanted.partition, lake.snapshot.transaction)
-    report_losses(
-        [
-            f"{wanted.name}: offsets {start} to {end} were lost before they could be archived"
-            for start, end in overlapping(holes, wanted.start, wanted.end)
-        ],
-        fails=fails,
-    )
 
 
 def _coverage(path: str, wanted: OffsetRange, topic_id: bytes | None) -> Coverage:
