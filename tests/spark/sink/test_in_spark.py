@@ -84,6 +84,28 @@ def test_a_job_writes_every_column(spark: SparkSession, broker: Broker, topic: s
 
 
 @pytest.mark.timeout(300)
+def test_a_job_appends_whether_told_or_not(
+    spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    create_topic(broker.bootstrap_servers, topic, PARTITIONS)
+    options = {"kafka.bootstrap.servers": broker.bootstrap_servers, "topic": topic}
+    rows = spark.createDataFrame([("v",)], "value string")
+    rows.write.format("tidelog").options(**options).save()
+    rows.write.options(**options).save(format="tidelog")
+    rows.write.format("tidelog").options(**options).mode("error").save()
+    rows.write.save(None, "tidelog", "append", **options)
+    assert_committed(broker.bootstrap_servers, topic, ["v"] * 4)
+    with pytest.raises(PySparkException, match="a topic cannot be overwritten"):
+        rows.write.format("tidelog").options(**options).mode("overwrite").save()
+    with pytest.raises(PySparkException, match='cannot be written in the "Ignore" mode'):
+        rows.write.format("tidelog").options(**options).mode("ignore").save()
+    # Nothing changes for what is not ours.
+    rows.write.save(str(tmp_path / "rows"))
+    with pytest.raises(PySparkException, match="PATH_ALREADY_EXISTS"):
+        rows.write.save(str(tmp_path / "rows"))
+
+
+@pytest.mark.timeout(300)
 def test_a_job_says_which_option_is_wrong(spark: SparkSession, broker: Broker) -> None:
     job = spark.range(1).write.format("tidelog").mode("append")
     with pytest.raises(PySparkException, match="the column value is missing"):
