@@ -34,7 +34,7 @@ class Sizes:
     copied_rows: int = 400_000
     latency_s: float = 20.0
     warm_ups: int = 2
-    rounds: int = 7
+    rounds: int = 11
 
 
 QUICK = Sizes(rows=40_000, copied_rows=20_000, latency_s=4.0, warm_ups=1, rounds=1)
@@ -97,10 +97,18 @@ def rows_per_second(rows: int, job: Callable[[], None]) -> float:
     return rows / (time.perf_counter() - started)
 
 
+def settle_heap(spark: SparkSession) -> None:
+    """Garbage of the run before is collected now, and not while the next one is measured."""
+    jvm = spark._jvm
+    assert jvm is not None
+    jvm.java.lang.System.gc()
+
+
 def to_noop(bench: Bench, kind: str, topic: str) -> float:
     """Rows a second from a source into nothing."""
     rows = bench.sizes.rows
     frame = source(bench, kind, topic, rows)
+    settle_heap(bench.spark)
     return rows_per_second(rows, frame.write.format("noop").mode("overwrite").save)
 
 
@@ -114,6 +122,7 @@ def to_sink(bench: Bench, kind: str, topic: str) -> float:
         make_topic(bench.bootstrap, target)
         writer = writer.option("kafka.bootstrap.servers", bench.bootstrap).option("topic", target)
     settle(Path(tempfile.gettempdir()), int(rows * ROW_MB * 1e6))
+    settle_heap(bench.spark)
     return rows_per_second(rows, writer.save)
 
 
