@@ -46,6 +46,44 @@ def test_other_programs_are_left_alone() -> None:
     assert "BrokenPipeError" in _dropped("somebody.else", "pyspark_tidelog")
 
 
+# The process of a query's source is such a module too, and ends by what it meets.
+_ENDED = """
+import socket, sys
+main = sys.modules["__main__"]
+main.__spec__ = type("Spec", (), {"name": sys.argv[1]})
+import pyspark_tidelog
+
+ours, sparks = socket.socketpair()
+sparks.close()
+try:
+    raise EOFError
+except EOFError:
+    ours.sendall(b"last words") if sys.argv[2] == "dropped" else [][0]
+"""
+_RUNNER = "pyspark.sql.streaming.python_streaming_source_runner"
+
+
+@pytest.mark.parametrize(
+    ("program", "trouble", "told"),
+    [
+        (_RUNNER, "dropped", None),
+        (_RUNNER, "another", "IndexError"),
+        ("somebody.else", "dropped", "BrokenPipeError"),
+    ],
+)
+def test_a_source_whose_query_was_stopped_is_quiet(
+    program: str, trouble: str, told: str | None
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _ENDED, program, trouble], capture_output=True, text=True
+    )
+    assert done.returncode == 1
+    if told is None:
+        assert done.stderr == ""
+    else:
+        assert told in done.stderr
+
+
 def test_an_executors_daemon_is_quiet() -> None:
     script = (
         "import runpy, pyspark.daemon as daemon\n"
