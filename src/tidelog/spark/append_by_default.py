@@ -5,6 +5,7 @@ data source written in Python before it asks the source. A topic is only ever ap
 takes the one for the other. Writers to other formats are left as they are.
 """
 
+from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
@@ -34,7 +35,7 @@ def _remote_state(writer: Any) -> tuple[str, str]:
     return writer._write.source or "", writer._write.mode or "default"
 
 
-def _patch(kind: Any, state_of: Any) -> None:
+def _patch(kind: Any, state_of: Callable[[Any], tuple[str, str]]) -> None:
     if hasattr(kind, _IS_PATCHED):
         return
     save = kind.save
