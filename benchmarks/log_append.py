@@ -13,7 +13,7 @@ from pathlib import Path
 from tidelog.protocol.record_batch import BATCH_OVERHEAD
 from tidelog.protocol.records import Record, encode_batch
 from tidelog.protocol.topic_partition import TopicPartition
-from tidelog.storage.files import OsFiles
+from tidelog.world.operating_system.files import OsFiles
 from tidelog.storage.log import Log
 from tidelog.storage.log_config import LogConfig
 from tidelog.storage.log_loading import open_log

@@ -17,7 +17,7 @@ from tests.traps.calls import batch, fetch_request, produce_request
 from tidelog.protocol.apis.create_topics import CreatableTopic, CreateTopicsRequest
 from tidelog.protocol.errors import ErrorCode
 from tidelog.protocol.records import decode_batches
-from tidelog.storage.files import OsFiles
+from tidelog.world.operating_system.files import OsFiles
 from tidelog.testing import Broker
 from tidelog.testing.wire import WireClient
 

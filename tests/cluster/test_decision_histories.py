@@ -29,7 +29,7 @@ from tidelog.cluster.reassignments import Reassignment
 from tidelog.cluster.scram_changes import ScramDeletion, ScramUpsertion
 from tidelog.cluster.topic_changes import NewTopic, PartitionAddition, TopicSelector
 from tidelog.protocol.errors import ApiError
-from tidelog.storage.files import OsFiles
+from tidelog.world.operating_system.files import OsFiles
 
 BROKERS = st.integers(1, 3)
 TOPICS = st.sampled_from(["orders", "payments", "a.b", "a_b"])

@@ -19,7 +19,7 @@ from tidelog.protocol.record_batch import iterate_headers
 from tidelog.protocol.records import Record, encode_batch
 from tidelog.protocol.topic_partition import TopicPartition
 from tidelog.storage.append_result import AppendResult, Origin
-from tidelog.storage.files import OsFiles
+from tidelog.world.operating_system.files import OsFiles
 from tidelog.storage.log import Log
 from tidelog.storage.log_config import LogConfig
 from tidelog.storage.log_loading import open_log

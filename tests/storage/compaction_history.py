@@ -18,7 +18,7 @@ from tidelog.storage.compaction import (
     SourceSegment,
     compact,
 )
-from tidelog.storage.files import OsFiles
+from tidelog.world.operating_system.files import OsFiles
 from tidelog.storage.transaction_index import AbortedTransaction, TransactionIndex
 
 

@@ -9,7 +9,8 @@ from queue import Empty, SimpleQueue
 
 from tidelog.protocol.records import Record, decode_batches, encode_batch
 from tidelog.protocol.topic_partition import TopicPartition
-from tidelog.storage.files import Files, OsFiles
+from tidelog.world.files import Files
+from tidelog.world.operating_system.files import OsFiles
 from tidelog.storage.log import Log
 from tidelog.storage.log_store import LogStore
 from tidelog.storage.store_options import StoreOptions

@@ -14,7 +14,8 @@ from tidelog.storage.append_result import Origin
 from tidelog.storage.cleaner import CHECKPOINT_NAME, Cleaner, measure
 from tidelog.storage.compaction import CompactionTask
 from tidelog.storage.compaction_process import OnEvent, run_task
-from tidelog.storage.files import Files, OsFiles
+from tidelog.world.files import Files
+from tidelog.world.operating_system.files import OsFiles
 from tidelog.storage.log import Log
 from tidelog.storage.log_config import LogConfig
 from tidelog.storage.log_loading import open_log

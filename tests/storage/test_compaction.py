@@ -15,7 +15,8 @@ from tidelog.storage.compaction import (
     compact,
     group_segments,
 )
-from tidelog.storage.files import CorruptFileError, OsFiles
+from tidelog.storage.files import CorruptFileError
+from tidelog.world.operating_system.files import OsFiles
 from tidelog.storage.key_offsets import KeyOffsets
 
 

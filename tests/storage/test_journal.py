@@ -17,7 +17,8 @@ from tests.storage.store_cases import (
     values_of,
 )
 from tidelog.protocol.topic_partition import TopicPartition
-from tidelog.storage.files import CorruptFileError, OsFiles
+from tidelog.storage.files import CorruptFileError
+from tidelog.world.operating_system.files import OsFiles
 from tidelog.storage.journal_format import FrameKind, journal_file_name
 from tidelog.storage.journal_reader import read_journal
 from tidelog.storage.log_config import LogConfig

@@ -27,7 +27,8 @@ from tidelog.protocol.compression import Compression
 from tidelog.protocol.errors import ApiError, ErrorCode
 from tidelog.protocol.record_batch import read_header
 from tidelog.protocol.records import Record, encode_batch
-from tidelog.storage.files import Buffer, OsFiles
+from tidelog.world.files import Buffer
+from tidelog.world.operating_system.files import OsFiles
 from tidelog.storage.log import Log
 
 

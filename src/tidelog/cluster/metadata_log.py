@@ -57,7 +57,9 @@ from tidelog.protocol.schema import Message
 from tidelog.protocol.topic_partition import TopicPartition
 from tidelog.protocol.uuids import METADATA_TOPIC_ID, ZERO_UUID
 from tidelog.storage.append_result import AppendResult, Origin
-from tidelog.storage.files import CorruptFileError, Files, OsFiles
+from tidelog.storage.files import CorruptFileError
+from tidelog.world.files import Files
+from tidelog.world.operating_system.files import OsFiles
 from tidelog.storage.log import Log
 from tidelog.storage.log_config import LONG_MAX, LogConfig
 from tidelog.storage.log_loading import open_log

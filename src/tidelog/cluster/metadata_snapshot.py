@@ -28,7 +28,8 @@ from tidelog.protocol.control_records import (
 from tidelog.protocol.errors import ApiError, ProtocolError
 from tidelog.protocol.records import Record, decode_batches, encode_batch
 from tidelog.protocol.schema import Message
-from tidelog.storage.files import CorruptFileError, Files, read_file, write_file
+from tidelog.storage.files import CorruptFileError, read_file, write_file
+from tidelog.world.files import Files
 
 SUFFIX = ".checkpoint"
 PART_SUFFIX = ".checkpoint.part"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidelog.storage.files import OsFiles
+from tidelog.world.operating_system.files import OsFiles
 from tidelog.storage.worker import Worker
 
 if TYPE_CHECKING:

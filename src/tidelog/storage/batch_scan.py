@@ -12,7 +12,7 @@ from tidelog.protocol.record_batch import (
     BatchHeader,
     compute_crc,
 )
-from tidelog.storage.files import Files
+from tidelog.world.files import Files
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 WINDOW_BYTES_MIN = 4096

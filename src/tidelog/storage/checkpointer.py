@@ -16,7 +16,8 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from tidelog.protocol.topic_partition import TopicPartition
-from tidelog.storage.files import Files, OpenFile
+from tidelog.storage.files import OpenFile
+from tidelog.world.files import Files
 from tidelog.storage.flush import Flush
 from tidelog.storage.journal import Journal, Post
 from tidelog.storage.journal_writer import NO_SPACE, segments_from

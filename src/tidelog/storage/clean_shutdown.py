@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tidelog.storage.files import Files, read_file, replace_file
+from tidelog.storage.files import read_file, replace_file
+from tidelog.world.files import Files
 
 FILE_NAME = ".kafka_cleanshutdown"
 

@@ -9,7 +9,8 @@ import os
 from pathlib import Path
 
 from tidelog.protocol.record_batch import BatchHeader
-from tidelog.storage.files import Files, write_fully
+from tidelog.storage.files import write_fully
+from tidelog.world.files import Files
 from tidelog.storage.offset_index import ENTRY_SIZE_BYTES, OffsetIndex
 from tidelog.storage.segment import (
     CLEANED_SUFFIX,

@@ -26,7 +26,8 @@ from tidelog.storage.compaction import (
     SourceSegment,
 )
 from tidelog.storage.compaction_process import CompactionWorker
-from tidelog.storage.files import CorruptFileError, Files
+from tidelog.storage.files import CorruptFileError
+from tidelog.world.files import Files
 from tidelog.storage.log import Log
 from tidelog.storage.offset_checkpoint import read_offsets, write_offsets
 from tidelog.storage.segment import Segment

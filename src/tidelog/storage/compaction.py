@@ -32,7 +32,8 @@ from tidelog.storage.batch_filter import (
 )
 from tidelog.storage.cleaned_segment import CleanedSegment
 from tidelog.storage.cleaned_transactions import CleanedTransactions
-from tidelog.storage.files import CorruptFileError, Files
+from tidelog.storage.files import CorruptFileError
+from tidelog.world.files import Files
 from tidelog.storage.key_offsets import KeyOffsets
 from tidelog.storage.transaction_index import AbortedTransaction
 

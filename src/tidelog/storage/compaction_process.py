@@ -27,7 +27,9 @@ from tidelog.storage.compaction import (
     CompactionTask,
     compact,
 )
-from tidelog.storage.files import CorruptFileError, Files, OsFiles
+from tidelog.storage.files import CorruptFileError
+from tidelog.world.files import Files
+from tidelog.world.operating_system.files import OsFiles
 
 IDLE_SECONDS_MAX = 60.0
 _STOP_SECONDS = 5.0

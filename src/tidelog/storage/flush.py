@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from tidelog.storage.files import Files, OpenFile
+from tidelog.storage.files import OpenFile
+from tidelog.world.files import Files
 
 
 class Flush:

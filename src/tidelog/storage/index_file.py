@@ -16,7 +16,8 @@ import os
 import struct
 from pathlib import Path
 
-from tidelog.storage.files import Files, write_fully
+from tidelog.storage.files import write_fully
+from tidelog.world.files import Files
 
 SPILL_BYTES = 4096
 

@@ -15,7 +15,8 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
 from tidelog.protocol.errors import ApiError, ErrorCode
-from tidelog.storage.files import Files, OpenFile
+from tidelog.storage.files import OpenFile
+from tidelog.world.files import Files
 from tidelog.storage.flush import Flush
 from tidelog.storage.journal_files import JournalFiles
 from tidelog.storage.journal_format import FrameKind

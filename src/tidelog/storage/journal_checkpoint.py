@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
-from tidelog.storage.files import Files, read_file, replace_file
+from tidelog.storage.files import read_file, replace_file
+from tidelog.world.files import Files
 
 FILE_NAME = "journal-checkpoint"
 _VERSION = 0

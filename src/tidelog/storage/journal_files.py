@@ -15,7 +15,8 @@ import os
 import threading
 from pathlib import Path
 
-from tidelog.storage.files import Files, OpenFile, write_fully
+from tidelog.storage.files import OpenFile, write_fully
+from tidelog.world.files import Files
 from tidelog.storage.journal_checkpoint import JournalCheckpoint, write_journal_checkpoint
 from tidelog.storage.journal_format import (
     HEADER_BLOCK_BYTES,

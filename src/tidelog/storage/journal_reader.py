@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from tidelog.storage.files import CorruptFileError, Files
+from tidelog.storage.files import CorruptFileError
+from tidelog.world.files import Files
 from tidelog.storage.journal_checkpoint import (
     FILE_NAME,
     JournalCheckpoint,

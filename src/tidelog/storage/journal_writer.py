@@ -25,7 +25,8 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, final
 
-from tidelog.storage.files import Buffer, Files, OpenFile, write_fully
+from tidelog.storage.files import OpenFile, write_fully
+from tidelog.world.files import Buffer, Files
 from tidelog.storage.flush import Flush
 from tidelog.storage.journal_files import JournalFile, JournalFiles
 from tidelog.storage.journal_format import (

@@ -13,7 +13,8 @@ from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple
 
-from tidelog.storage.files import CorruptFileError, Files, read_file, replace_file
+from tidelog.storage.files import CorruptFileError, read_file, replace_file
+from tidelog.world.files import Files
 
 FILE_NAME = "leader-epoch-checkpoint"
 UNDEFINED_EPOCH = -1

@@ -38,7 +38,7 @@ from tidelog.protocol.topic_partition import TopicPartition
 from tidelog.storage.append_result import AppendResult, Origin
 from tidelog.storage.append_validation import AppendValidator, HeaderFields
 from tidelog.storage.commit_sink import CommitSink
-from tidelog.storage.files import Files
+from tidelog.world.files import Files
 from tidelog.storage.flush import Flush
 from tidelog.storage.leader_epochs import LeaderEpochCache
 from tidelog.storage.log_config import LogConfig

@@ -18,7 +18,8 @@ from pathlib import Path
 from tidelog.protocol.topic_partition import TopicPartition
 from tidelog.protocol.uuids import ZERO_UUID
 from tidelog.storage.commit_sink import CommitSink
-from tidelog.storage.files import TEMPORARY_SUFFIX, CorruptFileError, Files
+from tidelog.storage.files import TEMPORARY_SUFFIX, CorruptFileError
+from tidelog.world.files import Files
 from tidelog.storage.leader_epochs import FILE_NAME as EPOCHS_FILE_NAME
 from tidelog.storage.leader_epochs import EpochEntry, LeaderEpochCache
 from tidelog.storage.log import Log

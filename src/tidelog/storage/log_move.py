@@ -26,7 +26,8 @@ from typing import TYPE_CHECKING
 from tidelog.protocol.errors import ApiError
 from tidelog.protocol.record_batch import read_header
 from tidelog.protocol.uuids import format_uuid
-from tidelog.storage.files import Files, replace_file
+from tidelog.storage.files import replace_file
+from tidelog.world.files import Files
 from tidelog.storage.log_loading import open_log
 from tidelog.storage.partition_directory import (
     future_directory_name,

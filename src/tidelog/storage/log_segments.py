@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from operator import attrgetter
 from pathlib import Path
 
-from tidelog.storage.files import Files
+from tidelog.world.files import Files
 from tidelog.storage.log_config import LogConfig
 from tidelog.storage.log_slice import LogSlice, TimestampOffset
 from tidelog.storage.segment import (

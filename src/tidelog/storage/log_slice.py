@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tidelog.storage.files import Files, OpenFile
+from tidelog.storage.files import OpenFile
+from tidelog.world.files import Files
 
 
 class FileSlice:

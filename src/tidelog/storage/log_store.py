@@ -13,7 +13,9 @@ from pathlib import Path
 from tidelog.protocol.errors import ApiError, ErrorCode
 from tidelog.protocol.topic_partition import TopicPartition
 from tidelog.protocol.uuids import format_uuid
-from tidelog.storage.files import CorruptFileError, Files, OsFiles
+from tidelog.storage.files import CorruptFileError
+from tidelog.world.files import Files
+from tidelog.world.operating_system.files import OsFiles
 from tidelog.storage.journal import Post
 from tidelog.storage.log import Log
 from tidelog.storage.log_config import LogConfig

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tidelog.protocol.uuids import format_uuid, parse_uuid
-from tidelog.storage.files import CorruptFileError, Files, read_file, replace_file
+from tidelog.storage.files import CorruptFileError, read_file, replace_file
+from tidelog.world.files import Files
 
 FILE_NAME = "meta.properties"
 _WHAT_TO_DO = (

@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tidelog.protocol.topic_partition import TopicPartition
-from tidelog.storage.files import CorruptFileError, Files, read_file, replace_file
+from tidelog.storage.files import CorruptFileError, read_file, replace_file
+from tidelog.world.files import Files
 
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 LOG_START_OFFSETS = "log-start-offset-checkpoint"

@@ -11,7 +11,7 @@ import sys
 from array import array
 from pathlib import Path
 
-from tidelog.storage.files import Files
+from tidelog.world.files import Files
 from tidelog.storage.index_file import IndexFile
 
 ENTRY_SIZE_BYTES = 8

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from tidelog.protocol.uuids import format_uuid, parse_uuid
-from tidelog.storage.files import CorruptFileError, Files, read_file, replace_file
+from tidelog.storage.files import CorruptFileError, read_file, replace_file
+from tidelog.world.files import Files
 
 FILE_NAME = "partition.metadata"
 _WHAT_TO_DO = "Delete the file: it is made again from the metadata of the cluster"

@@ -12,7 +12,8 @@ from pathlib import Path
 
 from crc32c import crc32c
 
-from tidelog.storage.files import CorruptFileError, Files, read_file, write_file
+from tidelog.storage.files import CorruptFileError, read_file, write_file
+from tidelog.world.files import Files
 from tidelog.storage.producer_state import (
     NO_OFFSET,
     NO_SEQUENCE,

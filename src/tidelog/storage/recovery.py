@@ -22,7 +22,8 @@ from tidelog.protocol.topic_partition import TopicPartition
 from tidelog.protocol.uuids import ZERO_UUID, format_uuid
 from tidelog.storage.clean_shutdown import FILE_NAME as CLEAN_SHUTDOWN
 from tidelog.storage.clean_shutdown import take_clean_shutdown
-from tidelog.storage.files import CorruptFileError, Files, read_file
+from tidelog.storage.files import CorruptFileError, read_file
+from tidelog.world.files import Files
 from tidelog.storage.journal_checkpoint import FILE_NAME as JOURNAL_CHECKPOINT
 from tidelog.storage.journal_format import Frame, FrameKind
 from tidelog.storage.journal_reader import JournalContents, read_journal, read_journal_end

@@ -22,7 +22,8 @@ from tidelog.storage.batch_scan import (
     scan_headers,
     scan_valid_batches,
 )
-from tidelog.storage.files import Files, OpenFile, write_fully
+from tidelog.storage.files import OpenFile, write_fully
+from tidelog.world.files import Files
 from tidelog.storage.log_config import LogConfig
 from tidelog.storage.log_slice import FileSlice, LogSlice, TimestampOffset
 from tidelog.storage.offset_index import ENTRY_SIZE_BYTES as OFFSET_ENTRY_BYTES

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from tidelog.storage.files import Files
+from tidelog.world.files import Files
 from tidelog.storage.segment import (
     CLEANED_SUFFIX,
     DELETED_SUFFIX,

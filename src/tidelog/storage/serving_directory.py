@@ -12,7 +12,7 @@ from queue import SimpleQueue
 
 from tidelog.storage.checkpointer import Checkpointer, HighWatermarkOf, OffsetCheckpoints
 from tidelog.storage.clean_shutdown import write_clean_shutdown
-from tidelog.storage.files import Files
+from tidelog.world.files import Files
 from tidelog.storage.journal import Journal, Post
 from tidelog.storage.journal_writer import NO_SPACE, segments_from
 from tidelog.storage.log import Log

@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from pathlib import Path
 
-from tidelog.storage.files import Files
+from tidelog.world.files import Files
 from tidelog.storage.index_file import IndexFile
 
 ENTRY_SIZE_BYTES = 12

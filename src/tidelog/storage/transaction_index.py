@@ -11,7 +11,8 @@ import struct
 from pathlib import Path
 from typing import NamedTuple
 
-from tidelog.storage.files import CorruptFileError, Files, read_file, write_fully
+from tidelog.storage.files import CorruptFileError, read_file, write_fully
+from tidelog.world.files import Files
 
 ENTRY_SIZE_BYTES = 34
 _ENTRY = struct.Struct(">hqqqq")

@@ -26,7 +26,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-from tidelog.storage.files import Buffer, OsFiles, StrPath
+from tidelog.world.files import Buffer, StrPath
+from tidelog.world.operating_system.files import OsFiles
 
 SECTOR_BYTES = 512
 

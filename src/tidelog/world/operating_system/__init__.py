@@ -1,0 +1,76 @@
+"""The world of a node that runs for real: clock, sockets, files and threads of the system."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
+from random import SystemRandom
+from socket import gethostname
+from time import monotonic, perf_counter_ns, time_ns
+from typing import TypeVar
+
+from tidelog.world.files import Files
+from tidelog.world.network import Accepting, Address, LocalAccepting, Poller, Transport
+from tidelog.world.operating_system.files import OsFiles
+from tidelog.world.operating_system.network import (
+    EpollPoller,
+    ListeningSocket,
+    LocalListeningSocket,
+    connect,
+)
+from tidelog.world.operating_system.threads import WorkerThread, side_by_side
+from tidelog.world.workers import Worker
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+class OperatingSystem:
+    """A `World`. Give it other files to see how a node copes with them."""
+
+    monotonic = staticmethod(monotonic)
+    busy_ns = staticmethod(perf_counter_ns)
+
+    def __init__(self, files: Files | None = None) -> None:
+        self.files: Files = files or OsFiles()
+        self.random = SystemRandom()
+
+    def wall_ms(self) -> int:
+        return time_ns() // 1_000_000
+
+    def host_name(self) -> str:
+        return gethostname()
+
+    def make_poller(self) -> Poller:
+        return EpollPoller()
+
+    def listen(
+        self, address: Address, *, backlog: int, receive_buffer_bytes: int, send_buffer_bytes: int
+    ) -> Accepting:
+        return ListeningSocket(
+            address,
+            backlog=backlog,
+            receive_buffer_bytes=receive_buffer_bytes,
+            send_buffer_bytes=send_buffer_bytes,
+        )
+
+    def listen_locally(self) -> LocalAccepting | None:
+        if not sys.platform.startswith("linux"):
+            return None
+        return LocalListeningSocket(f"tidelog-{self.random.randbytes(16).hex()}")
+
+    def connect(self, address: Address) -> Transport:
+        return connect(address)
+
+    def start_worker(self, name: str) -> Worker:
+        return WorkerThread(name)
+
+    def side_by_side(
+        self, work: Callable[[Item], Result], items: Iterable[Item], *, threads: int
+    ) -> Iterator[Result]:
+        return side_by_side(work, items, threads)
+
+    def make_lock(self) -> AbstractContextManager[object]:
+        return threading.Lock()

@@ -1,0 +1,46 @@
+"""Work beside the loop, on threads: what they do waits for the disk and releases the interpreter."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from queue import SimpleQueue
+from typing import TypeVar
+
+from tidelog.world.workers import Job
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+class WorkerThread:
+    """A `Worker` on a thread of its own."""
+
+    def __init__(self, name: str) -> None:
+        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
+        self.submit = self._jobs.put
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def drain(self) -> None:
+        done = threading.Event()
+        self._jobs.put(done.set)
+        done.wait()
+
+    def close(self) -> None:
+        self._jobs.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            job()
+
+
+def side_by_side(
+    work: Callable[[Item], Result], items: Iterable[Item], threads: int
+) -> Iterator[Result]:
+    """Results in the order in which they come; what the work raises is raised here."""
+    with ThreadPoolExecutor(threads, thread_name_prefix="tidelog-pool") as pool:
+        for future in as_completed([pool.submit(work, item) for item in items]):
+            yield future.result()
