@@ -13,10 +13,10 @@ from pathlib import Path
 from tidelog.protocol.record_batch import BATCH_OVERHEAD
 from tidelog.protocol.records import Record, encode_batch
 from tidelog.protocol.topic_partition import TopicPartition
-from tidelog.world.operating_system.files import OsFiles
 from tidelog.storage.log import Log
 from tidelog.storage.log_config import LogConfig
 from tidelog.storage.log_loading import open_log
+from tidelog.world.operating_system.files import OsFiles
 
 NOW_MS = 1_700_000_000_000
 ROUNDS = 3

@@ -17,9 +17,9 @@ from tests.traps.calls import batch, fetch_request, produce_request
 from tidelog.protocol.apis.create_topics import CreatableTopic, CreateTopicsRequest
 from tidelog.protocol.errors import ErrorCode
 from tidelog.protocol.records import decode_batches
-from tidelog.world.operating_system.files import OsFiles
 from tidelog.testing import Broker
 from tidelog.testing.wire import WireClient
+from tidelog.world.operating_system.files import OsFiles
 
 GROWING = ("pwrite", "pwritev", "fallocate")
 SYNCING = ("fsync", "fdatasync")

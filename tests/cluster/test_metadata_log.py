@@ -29,9 +29,9 @@ from tidelog.cluster.topic_changes import NewTopic
 from tidelog.protocol.control_records import decode_control
 from tidelog.protocol.errors import ApiError, ErrorCode
 from tidelog.protocol.records import Record, decode_batches, encode_batch
+from tidelog.testing.faults import FaultyFiles, PowerCut
 from tidelog.world.files import Files
 from tidelog.world.operating_system.files import OsFiles
-from tidelog.testing.faults import FaultyFiles, PowerCut
 
 GOLDEN = Path(__file__).parent / "golden" / "kafka-4.3"
 DIRECTORY_ID = b"D" * 16

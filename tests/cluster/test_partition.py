@@ -19,10 +19,10 @@ from tidelog.protocol.record_batch import iterate_headers
 from tidelog.protocol.records import Record, encode_batch
 from tidelog.protocol.topic_partition import TopicPartition
 from tidelog.storage.append_result import AppendResult, Origin
-from tidelog.world.operating_system.files import OsFiles
 from tidelog.storage.log import Log
 from tidelog.storage.log_config import LogConfig
 from tidelog.storage.log_loading import open_log
+from tidelog.world.operating_system.files import OsFiles
 
 NOW = 1_700_000_000_000
 TOPIC_ID = b"T" * 16

@@ -18,8 +18,8 @@ from tidelog.storage.compaction import (
     SourceSegment,
     compact,
 )
-from tidelog.world.operating_system.files import OsFiles
 from tidelog.storage.transaction_index import AbortedTransaction, TransactionIndex
+from tidelog.world.operating_system.files import OsFiles
 
 
 def ignore_bytes(_size_bytes: int) -> None:

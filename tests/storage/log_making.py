@@ -9,12 +9,12 @@ from tidelog.protocol.compression import Compression
 from tidelog.protocol.record_batch import BatchHeader, TimestampType
 from tidelog.protocol.records import Record, decode_batches, encode_batch
 from tidelog.protocol.topic_partition import TopicPartition
-from tidelog.world.files import Files
-from tidelog.world.operating_system.files import OsFiles
 from tidelog.storage.log import Log
 from tidelog.storage.log_config import LogConfig
 from tidelog.storage.log_loading import open_log
 from tidelog.storage.log_slice import LogSlice
+from tidelog.world.files import Files
+from tidelog.world.operating_system.files import OsFiles
 
 NOW_MS = 1_700_000_000_000
 FILES = OsFiles()

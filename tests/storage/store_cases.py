@@ -9,11 +9,11 @@ from queue import Empty, SimpleQueue
 
 from tidelog.protocol.records import Record, decode_batches, encode_batch
 from tidelog.protocol.topic_partition import TopicPartition
-from tidelog.world.files import Files
-from tidelog.world.operating_system.files import OsFiles
 from tidelog.storage.log import Log
 from tidelog.storage.log_store import LogStore
 from tidelog.storage.store_options import StoreOptions
+from tidelog.world.files import Files
+from tidelog.world.operating_system.files import OsFiles
 
 SMALL = StoreOptions(
     journal_file_bytes=64 << 10,

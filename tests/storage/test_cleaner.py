@@ -14,14 +14,14 @@ from tidelog.storage.append_result import Origin
 from tidelog.storage.cleaner import CHECKPOINT_NAME, Cleaner, measure
 from tidelog.storage.compaction import CompactionTask
 from tidelog.storage.compaction_process import OnEvent, run_task
-from tidelog.world.files import Files
-from tidelog.world.operating_system.files import OsFiles
 from tidelog.storage.log import Log
 from tidelog.storage.log_config import LogConfig
 from tidelog.storage.log_loading import open_log
 from tidelog.storage.offset_checkpoint import read_offsets
 from tidelog.storage.worker import Worker
 from tidelog.testing.faults import FaultyFiles, PowerCut
+from tidelog.world.files import Files
+from tidelog.world.operating_system.files import OsFiles
 
 ORDERS = TopicPartition("orders", 0)
 COMPACTED = LogConfig(

@@ -16,8 +16,8 @@ from tidelog.storage.compaction import (
     group_segments,
 )
 from tidelog.storage.files import CorruptFileError
-from tidelog.world.operating_system.files import OsFiles
 from tidelog.storage.key_offsets import KeyOffsets
+from tidelog.world.operating_system.files import OsFiles
 
 
 @pytest.fixture

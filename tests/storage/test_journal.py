@@ -18,12 +18,12 @@ from tests.storage.store_cases import (
 )
 from tidelog.protocol.topic_partition import TopicPartition
 from tidelog.storage.files import CorruptFileError
-from tidelog.world.operating_system.files import OsFiles
 from tidelog.storage.journal_format import FrameKind, journal_file_name
 from tidelog.storage.journal_reader import read_journal
 from tidelog.storage.log_config import LogConfig
 from tidelog.storage.log_store import LogStore
 from tidelog.testing.faults import FaultyFiles
+from tidelog.world.operating_system.files import OsFiles
 
 FILES = OsFiles()
 

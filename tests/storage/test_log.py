@@ -27,9 +27,9 @@ from tidelog.protocol.compression import Compression
 from tidelog.protocol.errors import ApiError, ErrorCode
 from tidelog.protocol.record_batch import read_header
 from tidelog.protocol.records import Record, encode_batch
+from tidelog.storage.log import Log
 from tidelog.world.files import Buffer
 from tidelog.world.operating_system.files import OsFiles
-from tidelog.storage.log import Log
 
 
 def code_of(call: Callable[[], object]) -> ErrorCode:

@@ -13,8 +13,8 @@ from pathlib import Path
 from tidelog.protocol.errors import ApiError
 from tidelog.protocol.record_batch import MAGIC, MAGIC_AT, BatchHeader, check_crc, read_header
 from tidelog.storage.files import CorruptFileError, read_file
-from tidelog.world.files import Files
 from tidelog.storage.segment import LOG_SUFFIX, offset_of_file
+from tidelog.world.files import Files
 
 _DECISIONS_THAT_PROVE_DAMAGE = 2
 _MAGIC_BYTE = bytes((MAGIC,))

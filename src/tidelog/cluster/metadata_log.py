@@ -58,13 +58,13 @@ from tidelog.protocol.topic_partition import TopicPartition
 from tidelog.protocol.uuids import METADATA_TOPIC_ID, ZERO_UUID
 from tidelog.storage.append_result import AppendResult, Origin
 from tidelog.storage.files import CorruptFileError
-from tidelog.world.files import Files
-from tidelog.world.operating_system.files import OsFiles
 from tidelog.storage.log import Log
 from tidelog.storage.log_config import LONG_MAX, LogConfig
 from tidelog.storage.log_loading import open_log
 from tidelog.storage.partition_metadata import FILE_NAME as PARTITION_METADATA
 from tidelog.storage.partition_metadata import write_topic_id
+from tidelog.world.files import Files
+from tidelog.world.operating_system.files import OsFiles
 
 logger = logging.getLogger(__name__)
 

@@ -22,8 +22,8 @@ from tidelog.protocol.errors import ApiError, ProtocolError
 from tidelog.protocol.record_batch import BatchHeader
 from tidelog.protocol.records import Record, decode_batches
 from tidelog.protocol.schema import Message
-from tidelog.world.files import Files
 from tidelog.storage.log import Log
+from tidelog.world.files import Files
 
 READ_BYTES = 4 << 20
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidelog.world.operating_system.files import OsFiles
 from tidelog.storage.worker import Worker
+from tidelog.world.operating_system.files import OsFiles
 
 if TYPE_CHECKING:
     from tidelog.server.node import Node

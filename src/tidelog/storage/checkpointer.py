@@ -17,7 +17,6 @@ from functools import partial
 
 from tidelog.protocol.topic_partition import TopicPartition
 from tidelog.storage.files import OpenFile
-from tidelog.world.files import Files
 from tidelog.storage.flush import Flush
 from tidelog.storage.journal import Journal, Post
 from tidelog.storage.journal_writer import NO_SPACE, segments_from
@@ -30,6 +29,7 @@ from tidelog.storage.offset_checkpoint import (
     write_offsets,
 )
 from tidelog.storage.worker import Worker
+from tidelog.world.files import Files
 
 logger = logging.getLogger(__name__)
 

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from tidelog.protocol.record_batch import BatchHeader
 from tidelog.storage.files import write_fully
-from tidelog.world.files import Files
 from tidelog.storage.offset_index import ENTRY_SIZE_BYTES, OffsetIndex
 from tidelog.storage.segment import (
     CLEANED_SUFFIX,
@@ -24,6 +23,7 @@ from tidelog.storage.segment import (
 )
 from tidelog.storage.time_index import TimeIndex
 from tidelog.storage.transaction_index import AbortedTransaction, TransactionIndex
+from tidelog.world.files import Files
 
 _BUFFER_BYTES = 1 << 20
 

@@ -27,12 +27,12 @@ from tidelog.storage.compaction import (
 )
 from tidelog.storage.compaction_process import CompactionWorker
 from tidelog.storage.files import CorruptFileError
-from tidelog.world.files import Files
 from tidelog.storage.log import Log
 from tidelog.storage.offset_checkpoint import read_offsets, write_offsets
 from tidelog.storage.segment import Segment
 from tidelog.storage.segment_swap import begin_swap
 from tidelog.storage.worker import Worker
+from tidelog.world.files import Files
 
 CHECKPOINT_NAME = "cleaner-offset-checkpoint"
 

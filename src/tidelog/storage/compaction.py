@@ -33,9 +33,9 @@ from tidelog.storage.batch_filter import (
 from tidelog.storage.cleaned_segment import CleanedSegment
 from tidelog.storage.cleaned_transactions import CleanedTransactions
 from tidelog.storage.files import CorruptFileError
-from tidelog.world.files import Files
 from tidelog.storage.key_offsets import KeyOffsets
 from tidelog.storage.transaction_index import AbortedTransaction
+from tidelog.world.files import Files
 
 _READ_BYTES = 1 << 20
 _RELATIVE_OFFSET_MAX = (1 << 31) - 1

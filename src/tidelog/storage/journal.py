@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 
 from tidelog.protocol.errors import ApiError, ErrorCode
 from tidelog.storage.files import OpenFile
-from tidelog.world.files import Files
 from tidelog.storage.flush import Flush
 from tidelog.storage.journal_files import JournalFiles
 from tidelog.storage.journal_format import FrameKind
@@ -34,6 +33,7 @@ from tidelog.storage.journal_writer import (
 )
 from tidelog.storage.store_options import StoreOptions
 from tidelog.storage.worker import Worker
+from tidelog.world.files import Files
 
 if TYPE_CHECKING:
     from tidelog.storage.log import Log

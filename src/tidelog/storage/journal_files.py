@@ -16,7 +16,6 @@ import threading
 from pathlib import Path
 
 from tidelog.storage.files import OpenFile, write_fully
-from tidelog.world.files import Files
 from tidelog.storage.journal_checkpoint import JournalCheckpoint, write_journal_checkpoint
 from tidelog.storage.journal_format import (
     HEADER_BLOCK_BYTES,
@@ -24,6 +23,7 @@ from tidelog.storage.journal_format import (
     journal_file_name,
     parse_journal_file_name,
 )
+from tidelog.world.files import Files
 
 SPARE_SUFFIX = ".spare"
 NEW_SUFFIX = ".new"

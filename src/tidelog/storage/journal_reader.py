@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tidelog.storage.files import CorruptFileError
-from tidelog.world.files import Files
 from tidelog.storage.journal_checkpoint import (
     FILE_NAME,
     JournalCheckpoint,
@@ -32,6 +31,7 @@ from tidelog.storage.journal_format import (
     parse_journal_file_name,
     peek_frame_lsn,
 )
+from tidelog.world.files import Files
 
 WHAT_TO_DO = (
     "Restore the file from a copy, or, to give up what only the journal held, move the directory "

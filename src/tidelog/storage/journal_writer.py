@@ -26,7 +26,6 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, final
 
 from tidelog.storage.files import OpenFile, write_fully
-from tidelog.world.files import Buffer, Files
 from tidelog.storage.flush import Flush
 from tidelog.storage.journal_files import JournalFile, JournalFiles
 from tidelog.storage.journal_format import (
@@ -36,6 +35,7 @@ from tidelog.storage.journal_format import (
     frame_size_bytes,
 )
 from tidelog.storage.partition_metadata import FILE_NAME as PARTITION_METADATA
+from tidelog.world.files import Buffer, Files
 
 if TYPE_CHECKING:
     from tidelog.storage.log import Log

@@ -38,7 +38,6 @@ from tidelog.protocol.topic_partition import TopicPartition
 from tidelog.storage.append_result import AppendResult, Origin
 from tidelog.storage.append_validation import AppendValidator, HeaderFields
 from tidelog.storage.commit_sink import CommitSink
-from tidelog.world.files import Files
 from tidelog.storage.flush import Flush
 from tidelog.storage.leader_epochs import LeaderEpochCache
 from tidelog.storage.log_config import LogConfig
@@ -51,6 +50,7 @@ from tidelog.storage.producer_state import BatchMetadata, ProducerStates
 from tidelog.storage.retention import count_deletable
 from tidelog.storage.segment import RELATIVE_OFFSET_MAX, Segment
 from tidelog.storage.transaction_index import AbortedTransaction
+from tidelog.world.files import Files
 
 _stamp_placement = struct.Struct(">qii").pack_into  # base offset, batch length, leader epoch
 

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 from tidelog.errors import TidelogError
 from tidelog.protocol.topic_partition import TopicPartition
 from tidelog.protocol.uuids import ZERO_UUID, format_uuid, random_uuid
-from tidelog.world.files import Files
 from tidelog.storage.meta_properties import (
     FILE_NAME,
     MetaProperties,
     read_meta_properties,
     write_meta_properties,
 )
+from tidelog.world.files import Files
 
 if TYPE_CHECKING:
     from tidelog.storage.log import Log

@@ -19,7 +19,6 @@ from tidelog.protocol.topic_partition import TopicPartition
 from tidelog.protocol.uuids import ZERO_UUID
 from tidelog.storage.commit_sink import CommitSink
 from tidelog.storage.files import TEMPORARY_SUFFIX, CorruptFileError
-from tidelog.world.files import Files
 from tidelog.storage.leader_epochs import FILE_NAME as EPOCHS_FILE_NAME
 from tidelog.storage.leader_epochs import EpochEntry, LeaderEpochCache
 from tidelog.storage.log import Log
@@ -41,6 +40,7 @@ from tidelog.storage.segment import (
 )
 from tidelog.storage.segment_swap import recover_swaps
 from tidelog.storage.time_index import ENTRY_SIZE_BYTES as TIME_ENTRY_BYTES
+from tidelog.world.files import Files
 
 _OFFSET_MAX = (1 << 63) - 1
 

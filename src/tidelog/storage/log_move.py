@@ -27,7 +27,6 @@ from tidelog.protocol.errors import ApiError
 from tidelog.protocol.record_batch import read_header
 from tidelog.protocol.uuids import format_uuid
 from tidelog.storage.files import replace_file
-from tidelog.world.files import Files
 from tidelog.storage.log_loading import open_log
 from tidelog.storage.partition_directory import (
     future_directory_name,
@@ -37,6 +36,7 @@ from tidelog.storage.partition_directory import (
     was_directory_of,
 )
 from tidelog.storage.partition_metadata import write_topic_id
+from tidelog.world.files import Files
 
 if TYPE_CHECKING:
     from tidelog.storage.flush import Flush

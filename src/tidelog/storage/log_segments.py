@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from operator import attrgetter
 from pathlib import Path
 
-from tidelog.world.files import Files
 from tidelog.storage.log_config import LogConfig
 from tidelog.storage.log_slice import LogSlice, TimestampOffset
 from tidelog.storage.segment import (
@@ -19,6 +18,7 @@ from tidelog.storage.segment import (
 )
 from tidelog.storage.segment_swap import finish_swap
 from tidelog.storage.transaction_index import AbortedTransaction
+from tidelog.world.files import Files
 
 _base_offset_of = attrgetter("base_offset")
 

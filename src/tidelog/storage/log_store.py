@@ -14,8 +14,6 @@ from tidelog.protocol.errors import ApiError, ErrorCode
 from tidelog.protocol.topic_partition import TopicPartition
 from tidelog.protocol.uuids import format_uuid
 from tidelog.storage.files import CorruptFileError
-from tidelog.world.files import Files
-from tidelog.world.operating_system.files import OsFiles
 from tidelog.storage.journal import Post
 from tidelog.storage.log import Log
 from tidelog.storage.log_config import LogConfig
@@ -33,6 +31,8 @@ from tidelog.storage.partition_metadata import write_topic_id
 from tidelog.storage.recovery import ConfigFor, RecoveryProgress, recover_directory
 from tidelog.storage.serving_directory import ServingDirectory
 from tidelog.storage.store_options import StoreOptions
+from tidelog.world.files import Files
+from tidelog.world.operating_system.files import OsFiles
 
 logger = logging.getLogger(__name__)
 

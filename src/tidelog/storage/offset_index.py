@@ -11,8 +11,8 @@ import sys
 from array import array
 from pathlib import Path
 
-from tidelog.world.files import Files
 from tidelog.storage.index_file import IndexFile
+from tidelog.world.files import Files
 
 ENTRY_SIZE_BYTES = 8
 _ENTRY = struct.Struct(">II")

@@ -13,7 +13,6 @@ from pathlib import Path
 from crc32c import crc32c
 
 from tidelog.storage.files import CorruptFileError, read_file, write_file
-from tidelog.world.files import Files
 from tidelog.storage.producer_state import (
     NO_OFFSET,
     NO_SEQUENCE,
@@ -21,6 +20,7 @@ from tidelog.storage.producer_state import (
     ProducerState,
     ProducerStates,
 )
+from tidelog.world.files import Files
 
 SUFFIX = ".snapshot"
 _VERSION = 1

@@ -23,7 +23,6 @@ from tidelog.protocol.uuids import ZERO_UUID, format_uuid
 from tidelog.storage.clean_shutdown import FILE_NAME as CLEAN_SHUTDOWN
 from tidelog.storage.clean_shutdown import take_clean_shutdown
 from tidelog.storage.files import CorruptFileError, read_file
-from tidelog.world.files import Files
 from tidelog.storage.journal_checkpoint import FILE_NAME as JOURNAL_CHECKPOINT
 from tidelog.storage.journal_format import Frame, FrameKind
 from tidelog.storage.journal_reader import JournalContents, read_journal, read_journal_end
@@ -51,6 +50,7 @@ from tidelog.storage.partition_directory import (
 )
 from tidelog.storage.partition_metadata import FILE_NAME as PARTITION_METADATA
 from tidelog.storage.partition_metadata import read_topic_id
+from tidelog.world.files import Files
 
 logger = logging.getLogger(__name__)
 

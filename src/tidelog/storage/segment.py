@@ -23,7 +23,6 @@ from tidelog.storage.batch_scan import (
     scan_valid_batches,
 )
 from tidelog.storage.files import OpenFile, write_fully
-from tidelog.world.files import Files
 from tidelog.storage.log_config import LogConfig
 from tidelog.storage.log_slice import FileSlice, LogSlice, TimestampOffset
 from tidelog.storage.offset_index import ENTRY_SIZE_BYTES as OFFSET_ENTRY_BYTES
@@ -31,6 +30,7 @@ from tidelog.storage.offset_index import OffsetIndex
 from tidelog.storage.time_index import ENTRY_SIZE_BYTES as TIME_ENTRY_BYTES
 from tidelog.storage.time_index import TimeIndex
 from tidelog.storage.transaction_index import TransactionIndex
+from tidelog.world.files import Files
 
 LOG_SUFFIX = ".log"
 OFFSET_INDEX_SUFFIX = ".index"

@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from tidelog.world.files import Files
 from tidelog.storage.segment import (
     CLEANED_SUFFIX,
     DELETED_SUFFIX,
@@ -30,6 +29,7 @@ from tidelog.storage.segment import (
     offset_of_file,
     segment_path,
 )
+from tidelog.world.files import Files
 
 _INDEX_SUFFIXES = (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
 

@@ -12,7 +12,6 @@ from queue import SimpleQueue
 
 from tidelog.storage.checkpointer import Checkpointer, HighWatermarkOf, OffsetCheckpoints
 from tidelog.storage.clean_shutdown import write_clean_shutdown
-from tidelog.world.files import Files
 from tidelog.storage.journal import Journal, Post
 from tidelog.storage.journal_writer import NO_SPACE, segments_from
 from tidelog.storage.log import Log
@@ -21,6 +20,7 @@ from tidelog.storage.partition_directory import deleted_directory_name
 from tidelog.storage.recovery import RecoveredDirectory
 from tidelog.storage.store_options import StoreOptions
 from tidelog.storage.worker import Worker
+from tidelog.world.files import Files
 
 logger = logging.getLogger(__name__)
 

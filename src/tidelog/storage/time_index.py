@@ -10,8 +10,8 @@ from __future__ import annotations
 import struct
 from pathlib import Path
 
-from tidelog.world.files import Files
 from tidelog.storage.index_file import IndexFile
+from tidelog.world.files import Files
 
 ENTRY_SIZE_BYTES = 12
 _ENTRY = struct.Struct(">qI")

@@ -18,8 +18,6 @@ from tidelog.protocol.record_batch import compute_crc
 from tidelog.storage.clean_shutdown import FILE_NAME as CLEAN_SHUTDOWN
 from tidelog.storage.dump import dump_offset_index, dump_time_index, read_batches
 from tidelog.storage.files import CorruptFileError
-from tidelog.world.files import Files
-from tidelog.world.operating_system.files import OsFiles
 from tidelog.storage.journal_reader import read_journal
 from tidelog.storage.leader_epochs import FILE_NAME as LEADER_EPOCHS
 from tidelog.storage.leader_epochs import LeaderEpochCache
@@ -36,6 +34,8 @@ from tidelog.storage.partition_metadata import FILE_NAME as PARTITION_METADATA
 from tidelog.storage.partition_metadata import read_topic_id
 from tidelog.storage.producer_snapshot import read_snapshot
 from tidelog.storage.transaction_index import TransactionIndex
+from tidelog.world.files import Files
+from tidelog.world.operating_system.files import OsFiles
 
 _real_files = OsFiles()
 

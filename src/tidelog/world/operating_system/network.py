@@ -143,7 +143,7 @@ def _tune(sock: socket.socket) -> None:
 class EpollPoller:
     """Readiness by epoll, wake-ups by an eventfd."""
 
-    __slots__ = ("_epoll", "modify", "poll", "unregister", "wake_fd", "register")
+    __slots__ = ("_epoll", "modify", "poll", "register", "unregister", "wake_fd")
 
     def __init__(self) -> None:
         self._epoll = epoll = select.epoll()

@@ -1,4 +1,4 @@
-"""Work beside the loop, on threads: what they do waits for the disk and releases the interpreter."""
+"""Work beside the loop on threads, which wait for the disk and release the interpreter."""
 
 from __future__ import annotations
 
