@@ -16,7 +16,7 @@ from tidelog.protocol.topic_partition import TopicPartition
 from tidelog.storage.log import Log
 from tidelog.storage.log_config import LogConfig
 from tidelog.storage.log_loading import open_log
-from tidelog.world.operating_system.files import OsFiles
+from tidelog.world.operating_system import OperatingSystem
 
 NOW_MS = 1_700_000_000_000
 ROUNDS = 3
@@ -25,7 +25,7 @@ ROUNDS = 3
 def make_log(directory: Path) -> Log:
     config = LogConfig(durability="page-cache", max_message_bytes=4 << 20)
     topic_partition = TopicPartition("bench", 0)
-    return open_log(directory, topic_partition, config, files=OsFiles(), now_ms=NOW_MS)
+    return open_log(directory, topic_partition, config, world=OperatingSystem())
 
 
 def make_batch(records: int, value_bytes: int, producer_id: int, sequence: int) -> bytearray:

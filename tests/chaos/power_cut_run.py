@@ -15,6 +15,7 @@ from tidelog.storage.log_config import LogConfig
 from tidelog.storage.log_store import LogStore
 from tidelog.storage.store_options import StoreOptions
 from tidelog.testing.faults import FaultyFiles, PowerCut
+from tidelog.testing.inline_world import InlineWorld
 
 OPTIONS = StoreOptions(
     journal_file_bytes=32 << 10,
@@ -98,7 +99,7 @@ class PowerCutRun:
         if topic_partition in self.expected:
             return
         expected = ExpectedLog(
-            random_uuid(),
+            random_uuid(self.rng),
             LogConfig(
                 segment_bytes=self.rng.choice((4000, 20_000, 1 << 20)),
                 index_interval_bytes=500,
@@ -190,7 +191,10 @@ class PowerCutRun:
 
     def _open(self) -> LogStore:
         return LogStore.open(
-            [self.files.root], OPTIONS, post=lambda call: call(), files=self.files, now_ms=1000
+            [self.files.root],
+            OPTIONS,
+            world=InlineWorld(self.files, now_ms=1000),
+            post=lambda call: call(),
         )
 
     def _cut_power(self) -> None:

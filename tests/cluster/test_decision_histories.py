@@ -29,6 +29,7 @@ from tidelog.cluster.reassignments import Reassignment
 from tidelog.cluster.scram_changes import ScramDeletion, ScramUpsertion
 from tidelog.cluster.topic_changes import NewTopic, PartitionAddition, TopicSelector
 from tidelog.protocol.errors import ApiError
+from tidelog.testing.inline_world import InlineWorld
 from tidelog.world.operating_system.files import OsFiles
 
 BROKERS = st.integers(1, 3)
@@ -66,8 +67,7 @@ class DecisionHistory(RuleBasedStateMachine):
             Path(self._root.name) / DIRECTORY_NAME,
             node_id=1,
             directory_id=b"D" * 16,
-            clock=lambda: 1_700_000_000_000,
-            files=FastFiles(),
+            world=InlineWorld(FastFiles(), now_ms=1_700_000_000_000),
             options=SnapshotOptions(records_max=40, records_max_at_close=10_000),
         )
 

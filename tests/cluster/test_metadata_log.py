@@ -2,6 +2,7 @@ import errno
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -30,6 +31,7 @@ from tidelog.protocol.control_records import decode_control
 from tidelog.protocol.errors import ApiError, ErrorCode
 from tidelog.protocol.records import Record, decode_batches, encode_batch
 from tidelog.testing.faults import FaultyFiles, PowerCut
+from tidelog.testing.inline_world import InlineWorld
 from tidelog.world.files import Files
 from tidelog.world.operating_system.files import OsFiles
 
@@ -45,14 +47,13 @@ def opened(
         root / DIRECTORY_NAME,
         node_id=1,
         directory_id=DIRECTORY_ID,
-        clock=lambda: 1_700_000_000_000,
-        files=files,
+        world=InlineWorld(files, now_ms=1_700_000_000_000),
         options=options,
     )
 
 
 def create_topics(metadata: MetadataLog, *names: str) -> None:
-    controller = Controller(ControllerSettings(1))
+    controller = Controller(ControllerSettings(1), Random())
     if not metadata.latest.brokers:
         registration = BrokerRegistration(
             1, b"I" * 16, (Endpoint("PLAINTEXT", "localhost", 9092),), log_dirs=(DIRECTORY_ID,)
@@ -131,7 +132,7 @@ def test_listeners_hear_of_it_before_the_one_who_submitted(tmp_path: Path) -> No
 
     metadata.listeners.append(listen)
     offset = metadata.image.offset
-    controller = Controller(ControllerSettings(1))
+    controller = Controller(ControllerSettings(1), Random())
     decision = controller.create_topics([NewTopic("orders")], metadata.latest)
     last = metadata.submit(decision.records, lambda: heard.append("committed"))
     assert last == offset + 2
@@ -355,7 +356,7 @@ def test_the_metadata_of_a_real_kafka_is_taken_over(tmp_path: Path) -> None:
     assert [acl.principal for acl in image.acls.values()] == ["User:alice"]
     assert [voter.endpoints[0].name for voter in metadata.voters] == ["CONTROLLER"]
     # The broker comes back under this software and leads again.
-    controller = Controller(ControllerSettings(1))
+    controller = Controller(ControllerSettings(1), Random())
     registration = BrokerRegistration(1, b"I" * 16, (), log_dirs=image.brokers[1].log_dirs)
     decision = controller.register_broker(registration, metadata.latest, metadata.next_offset)
     metadata.submit(decision.records)

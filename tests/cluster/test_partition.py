@@ -22,6 +22,7 @@ from tidelog.storage.append_result import AppendResult, Origin
 from tidelog.storage.log import Log
 from tidelog.storage.log_config import LogConfig
 from tidelog.storage.log_loading import open_log
+from tidelog.testing.inline_world import InlineWorld
 from tidelog.world.operating_system.files import OsFiles
 
 NOW = 1_700_000_000_000
@@ -47,10 +48,9 @@ def log(tmp_path: Path) -> Iterator[Log]:
         tmp_path / "orders-0",
         TopicPartition("orders", 0),
         LogConfig(),
-        files=OsFiles(),
+        world=InlineWorld(now_ms=NOW),
         topic_id=TOPIC_ID,
         sink=ManualSink(),
-        now_ms=NOW,
     )
     yield log
     log.close()

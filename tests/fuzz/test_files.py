@@ -25,6 +25,7 @@ from tidelog.storage.log import Log
 from tidelog.storage.log_config import LogConfig
 from tidelog.storage.log_store import LogStore
 from tidelog.storage.store_options import StoreOptions
+from tidelog.testing.inline_world import InlineWorld
 
 CASES = 60
 CHECKPOINT_AT = 12
@@ -44,7 +45,11 @@ Values = dict[TopicPartition, list[bytes]]
 
 def open_store(root: Path) -> LogStore:
     return LogStore.open(
-        [root], OPTIONS, post=lambda call: call(), now_ms=NOW_MS, config_for=lambda _: CONFIG
+        [root],
+        OPTIONS,
+        world=InlineWorld(now_ms=NOW_MS),
+        post=lambda call: call(),
+        config_for=lambda _: CONFIG,
     )
 
 

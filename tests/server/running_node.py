@@ -12,6 +12,7 @@ from tidelog.protocol.apis.create_topics import CreatableTopicConfig as TopicCon
 from tidelog.server.config import NodeConfig
 from tidelog.server.node import Node
 from tidelog.testing.wire import WireClient
+from tidelog.world.operating_system import OperatingSystem
 
 Result = TypeVar("Result")
 
@@ -31,7 +32,8 @@ class RunningNode:
 
     def __init__(self, data: Path, settings: dict[str, str] | None = None) -> None:
         self.data = data
-        self.node = Node(NodeConfig({**_FOR_TESTS, "log.dirs": str(data), **(settings or {})}))
+        config = NodeConfig({**_FOR_TESTS, "log.dirs": str(data), **(settings or {})})
+        self.node = Node(config, OperatingSystem())
         self.node.start()
         self.host, self.port = self.node.addresses[0]
         self._clients: list[WireClient] = []

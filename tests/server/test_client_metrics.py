@@ -1,6 +1,7 @@
 """Subscriptions of client metrics and what is refused of pushes."""
 
 import zlib
+from random import Random
 
 import pytest
 
@@ -57,7 +58,7 @@ def refusal(error: pytest.ExceptionInfo[ApiError]) -> ErrorCode:
 
 
 def test_a_client_without_an_id_gets_one_and_without_subscriptions_pushes_nothing() -> None:
-    metrics = ClientMetrics()
+    metrics = ClientMetrics(Random(1))
     instance_id, instance = metrics.subscribe(ZERO_UUID, TRAITS, {}, 0)
     assert instance_id != ZERO_UUID
     assert instance.metrics == ()
@@ -67,14 +68,14 @@ def test_a_client_without_an_id_gets_one_and_without_subscriptions_pushes_nothin
 def test_subscriptions_are_joined_and_the_shortest_interval_counts() -> None:
     configs = subscription("a", metrics="org.apache.kafka.producer.", interval_ms="5000")
     configs |= subscription("b", metrics="org.apache.kafka.consumer.", interval_ms="9000")
-    _, instance = ClientMetrics().subscribe(ZERO_UUID, TRAITS, configs, 0)
+    _, instance = ClientMetrics(Random(1)).subscribe(ZERO_UUID, TRAITS, configs, 0)
     assert instance.metrics == ("org.apache.kafka.consumer.", "org.apache.kafka.producer.")
     assert instance.push_interval_ms == 5000
 
 
 def test_all_metrics_stand_for_every_prefix() -> None:
     configs = ALL | subscription("b", metrics="org.apache.kafka.consumer.")
-    _, instance = ClientMetrics().subscribe(ZERO_UUID, TRAITS, configs, 0)
+    _, instance = ClientMetrics(Random(1)).subscribe(ZERO_UUID, TRAITS, configs, 0)
     assert instance.metrics == ("*",)
 
 
@@ -90,14 +91,14 @@ def test_all_metrics_stand_for_every_prefix() -> None:
     ],
 )
 def test_patterns_choose_clients(match: str, chosen: bool) -> None:
-    _, instance = ClientMetrics().subscribe(
+    _, instance = ClientMetrics(Random(1)).subscribe(
         ZERO_UUID, TRAITS, subscription(metrics="*", match=match), 0
     )
     assert (instance.metrics == ("*",)) is chosen
 
 
 def test_asking_and_pushing_again_has_to_wait_for_the_interval() -> None:
-    metrics = ClientMetrics()
+    metrics = ClientMetrics(Random(1))
     instance_id, instance = metrics.subscribe(ZERO_UUID, TRAITS, ALL, 0)
     with pytest.raises(ApiError) as error:
         metrics.subscribe(instance_id, TRAITS, ALL, INTERVAL_MS - 1)
@@ -110,7 +111,7 @@ def test_asking_and_pushing_again_has_to_wait_for_the_interval() -> None:
 
 
 def test_the_last_push_comes_at_any_time_and_is_the_last() -> None:
-    metrics = ClientMetrics()
+    metrics = ClientMetrics(Random(1))
     instance_id, instance = metrics.subscribe(ZERO_UUID, TRAITS, ALL, 0)
     push(metrics, instance_id, instance, 5)
     push(metrics, instance_id, instance, 6, terminating=True)
@@ -120,7 +121,7 @@ def test_the_last_push_comes_at_any_time_and_is_the_last() -> None:
 
 
 def test_changed_subscriptions_make_the_client_ask_again() -> None:
-    metrics = ClientMetrics()
+    metrics = ClientMetrics(Random(1))
     instance_id, instance = metrics.subscribe(ZERO_UUID, TRAITS, ALL, 0)
     changed = subscription(metrics="x", interval_ms=str(INTERVAL_MS))
     with pytest.raises(ApiError) as error:
@@ -133,7 +134,7 @@ def test_changed_subscriptions_make_the_client_ask_again() -> None:
 
 @pytest.mark.parametrize("codec", list(Compression))
 def test_pushed_metrics_are_counted(codec: Compression) -> None:
-    metrics = ClientMetrics()
+    metrics = ClientMetrics(Random(1))
     instance_id, instance = metrics.subscribe(ZERO_UUID, TRAITS, ALL, 0)
     payload = b"otlp" * 100
     packed = payload if codec is Compression.NONE else compress(codec, payload)
@@ -156,7 +157,7 @@ def test_pushed_metrics_are_counted(codec: Compression) -> None:
     ids=["too large", "unknown codec", "garbage", "bomb"],
 )
 def test_wrong_metrics_are_refused(payload: bytes, compression: int, expected: ErrorCode) -> None:
-    metrics = ClientMetrics()
+    metrics = ClientMetrics(Random(1))
     instance_id, instance = metrics.subscribe(ZERO_UUID, TRAITS, ALL, 0)
     with pytest.raises(ApiError) as error:
         push(metrics, instance_id, instance, 1, payload=payload, compression=compression)
@@ -167,5 +168,5 @@ def test_wrong_metrics_are_refused(payload: bytes, compression: int, expected: E
 @pytest.mark.parametrize("instance_id", [ZERO_UUID, bytes(15) + b"\x01"])
 def test_reserved_ids_cannot_push(instance_id: bytes) -> None:
     with pytest.raises(ApiError) as error:
-        push(ClientMetrics(), instance_id, ClientInstance(0, (), 1), 0)
+        push(ClientMetrics(Random(1)), instance_id, ClientInstance(0, (), 1), 0)
     assert refusal(error) is ErrorCode.INVALID_REQUEST

@@ -1,5 +1,7 @@
 """Incremental fetch sessions."""
 
+from random import Random
+
 import pytest
 
 from tidelog.protocol.errors import ApiError, ErrorCode
@@ -34,7 +36,7 @@ def _sent(context: FetchContext, *rows: FetchedPartition) -> list[int]:
 
 
 def test_without_a_session_everything_is_in_the_request() -> None:
-    sessions = FetchSessions(10, 0)
+    sessions = FetchSessions(10, 0, Random(1))
     data = _request(0, -1, [0, 1])
     context = sessions.open(data, False, 0)
     assert context.session_id == 0
@@ -44,7 +46,7 @@ def test_without_a_session_everything_is_in_the_request() -> None:
 
 
 def test_a_session_answers_only_what_is_new() -> None:
-    sessions = FetchSessions(10, 0)
+    sessions = FetchSessions(10, 0, Random(1))
     data = _request(0, 0, [0, 1, 2])
     context = sessions.open(data, False, 0)
     session_id = context.session_id
@@ -69,7 +71,7 @@ def test_a_session_answers_only_what_is_new() -> None:
 
 
 def test_a_session_takes_over_changes_and_forgets() -> None:
-    sessions = FetchSessions(10, 0)
+    sessions = FetchSessions(10, 0, Random(1))
     session_id = sessions.open(_request(0, 0, [0, 1]), False, 0).session_id
     data = _request(session_id, 1, [2], forgotten=[0], offset=7)
     context = sessions.open(data, False, 0)
@@ -83,7 +85,7 @@ def test_a_session_takes_over_changes_and_forgets() -> None:
 
 
 def test_partitions_that_had_records_are_read_last_next_time() -> None:
-    sessions = FetchSessions(10, 0)
+    sessions = FetchSessions(10, 0, Random(1))
     context = sessions.open(_request(0, 0, [0, 1, 2]), False, 0)
     rows = [
         FetchedPartition(0, 0, 5, 5, 0, b"x", 1),
@@ -106,7 +108,7 @@ def test_partitions_that_had_records_are_read_last_next_time() -> None:
 def test_a_wrong_session_is_refused(
     session_id: int, epoch: int, topic_ids: bool, code: ErrorCode
 ) -> None:
-    sessions = FetchSessions(10, 0)
+    sessions = FetchSessions(10, 0, Random(1))
     made = sessions.open(_request(0, 0, [0]), False, 0).session_id
     with pytest.raises(ApiError) as raised:
         sessions.open(_request(session_id or made, epoch), topic_ids, 0)
@@ -114,7 +116,7 @@ def test_a_wrong_session_is_refused(
 
 
 def test_a_final_epoch_ends_the_session() -> None:
-    sessions = FetchSessions(10, 0)
+    sessions = FetchSessions(10, 0, Random(1))
     session_id = sessions.open(_request(0, 0, [0]), False, 0).session_id
     data = _request(session_id, -1, [0])
     context = sessions.open(data, False, 0)
@@ -124,7 +126,7 @@ def test_a_final_epoch_ends_the_session() -> None:
 
 
 def test_epochs_wrap_around() -> None:
-    sessions = FetchSessions(10, 0)
+    sessions = FetchSessions(10, 0, Random(1))
     context = sessions.open(_request(0, 0, [0]), False, 0)
     assert context.session is not None
     context.session.epoch = 2**31 - 1
@@ -133,7 +135,7 @@ def test_epochs_wrap_around() -> None:
 
 
 def test_slots_are_limited_and_go_to_who_needs_them() -> None:
-    sessions = FetchSessions(2, 100)
+    sessions = FetchSessions(2, 100, Random(1))
     first = sessions.open(_request(0, 0, [0]), False, 0).session_id
     second = sessions.open(_request(0, 0, [0, 1]), False, 0).session_id
     assert sessions.open(_request(0, 0, [0]), False, 50).session_id == 0

@@ -23,6 +23,7 @@ from tidelog.server.config import NodeConfig
 from tidelog.server.dispatch import load_handlers
 from tidelog.server.node import Node
 from tidelog.testing.wire import WireClient
+from tidelog.world.operating_system import OperatingSystem
 
 StartNode = Callable[..., RunningNode]
 
@@ -126,7 +127,8 @@ def test_a_topic_that_is_asked_for_comes_to_be(start_node: StartNode) -> None:
 def test_a_second_node_on_the_same_data_is_refused(start_node: StartNode, tmp_path: Path) -> None:
     start_node()
     second = Node(
-        NodeConfig({"log.dirs": str(tmp_path / "data"), "listeners": "PLAINTEXT://127.0.0.1:0"})
+        NodeConfig({"log.dirs": str(tmp_path / "data"), "listeners": "PLAINTEXT://127.0.0.1:0"}),
+        OperatingSystem(),
     )
     with pytest.raises(TidelogError, match="in use by another node"):
         second.start()
@@ -141,7 +143,7 @@ def test_a_port_in_use_is_named_and_leaves_nothing_open(
         "listeners": f"PLAINTEXT://127.0.0.1:{node.port}",
     }
     with pytest.raises(TidelogError, match=f"cannot listen on 127.0.0.1:{node.port}"):
-        Node(NodeConfig(settings)).start()
+        Node(NodeConfig(settings), OperatingSystem()).start()
     # The data directory was let go: another node can have it.
     start_node(data=tmp_path / "other")
 

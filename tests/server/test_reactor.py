@@ -4,12 +4,19 @@ import io
 import os
 import threading
 
-from tidelog.server.reactor import READABLE, Reactor
+from tidelog.server.reactor import Reactor
 from tidelog.server.structured_logs import Level, StructuredLog
+from tidelog.world.network import READABLE
+from tidelog.world.operating_system import OperatingSystem
+
+WORLD = OperatingSystem()
 
 
 def _reactor(stream: io.StringIO | None = None) -> Reactor:
-    return Reactor(StructuredLog(level=Level.INFO, stream=stream or io.StringIO()))
+    return Reactor(
+        WORLD,
+        StructuredLog(now_ms=WORLD.wall_ms, level=Level.INFO, stream=stream or io.StringIO()),
+    )
 
 
 def test_what_threads_post_runs_on_the_loop_in_order() -> None:

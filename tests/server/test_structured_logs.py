@@ -9,7 +9,9 @@ from tidelog.server.structured_logs import Level, StructuredLog, capture_logging
 
 def test_a_text_line_has_time_level_event_and_fields() -> None:
     stream = io.StringIO()
-    StructuredLog(stream=stream).info("node_started", node_id=1, reason='said "no"\n', empty="")
+    StructuredLog(now_ms=lambda: 1_700_000_000_000, stream=stream).info(
+        "node_started", node_id=1, reason='said "no"\n', empty=""
+    )
     line = stream.getvalue()
     assert line.count("\n") == 1
     assert line.endswith(r'INFO node_started node_id=1 reason="said \"no\"\n" empty=""' + "\n")
@@ -17,7 +19,9 @@ def test_a_text_line_has_time_level_event_and_fields() -> None:
 
 def test_a_json_line_is_an_object() -> None:
     stream = io.StringIO()
-    StructuredLog(stream=stream, as_json=True).warning("refused", peer="::1", count=3)
+    StructuredLog(now_ms=lambda: 1_700_000_000_000, stream=stream, as_json=True).warning(
+        "refused", peer="::1", count=3
+    )
     fields = json.loads(stream.getvalue())
     assert fields["event"] == "refused"
     assert fields["level"] == "WARNING"
@@ -26,7 +30,7 @@ def test_a_json_line_is_an_object() -> None:
 
 def test_lines_below_the_level_are_left_out() -> None:
     stream = io.StringIO()
-    log = StructuredLog(level=Level.WARNING, stream=stream)
+    log = StructuredLog(now_ms=lambda: 1_700_000_000_000, level=Level.WARNING, stream=stream)
     log.info("quiet")
     log.error("loud")
     assert "quiet" not in stream.getvalue()
@@ -35,7 +39,7 @@ def test_lines_below_the_level_are_left_out() -> None:
 
 def test_an_event_in_a_loop_is_limited_and_counted() -> None:
     stream = io.StringIO()
-    log = StructuredLog(stream=stream)
+    log = StructuredLog(now_ms=lambda: 1_700_000_000_000, stream=stream)
     for number in range(5000):
         log.info("garbage", number=number)
     assert stream.getvalue().count("garbage") < 1000
@@ -45,7 +49,7 @@ def test_an_event_in_a_loop_is_limited_and_counted() -> None:
 
 def test_lines_of_the_logging_module_come_along() -> None:
     stream = io.StringIO()
-    log = StructuredLog(stream=stream)
+    log = StructuredLog(now_ms=lambda: 1_700_000_000_000, stream=stream)
     with capture_logging(log):
         logging.getLogger("tidelog.storage.recovery").warning("cut %d bytes", 7)
     logging.getLogger("tidelog.storage.recovery").debug("afterwards")

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pyarrow as pa
@@ -338,7 +339,7 @@ def test_a_node_that_hands_over_no_files_is_read_over_tcp(
 
 
 def _wrong_id(leader: PartitionLeader) -> PartitionLeader:
-    return replace(leader, topic_id=random_uuid())
+    return replace(leader, topic_id=random_uuid(Random()))
 
 
 def _newer_epoch(leader: PartitionLeader) -> PartitionLeader:

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from random import Random
 
 import pytest
 
@@ -37,7 +38,7 @@ from tidelog.spark.errors import SparkError
 from tidelog.spark.fetching import FetchSettings, read_range
 from tidelog.spark.offsets import OffsetRange
 
-TOPIC_ID = random_uuid()
+TOPIC_ID = random_uuid(Random())
 NEW = {ApiKey.METADATA: (0, 13), ApiKey.FETCH: (4, 18), ApiKey.LIST_OFFSETS: (1, 11)}
 # Before topics had ids, and before there was tiered storage.
 OLD = {ApiKey.METADATA: (0, 9), ApiKey.FETCH: (4, 12), ApiKey.LIST_OFFSETS: (1, 5)}

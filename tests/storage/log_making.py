@@ -13,6 +13,7 @@ from tidelog.storage.log import Log
 from tidelog.storage.log_config import LogConfig
 from tidelog.storage.log_loading import open_log
 from tidelog.storage.log_slice import LogSlice
+from tidelog.testing.inline_world import InlineWorld
 from tidelog.world.files import Files
 from tidelog.world.operating_system.files import OsFiles
 
@@ -38,12 +39,11 @@ def reopen(
         directory,
         TopicPartition("orders", 0),
         LogConfig(**settings),
-        files=files,
+        world=InlineWorld(files, now_ms=NOW_MS),
         clean=clean,
         contiguous=contiguous,
         recovery_point=recovery_point,
         log_start_offset=log_start_offset,
-        now_ms=NOW_MS,
     )
 
 

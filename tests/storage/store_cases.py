@@ -12,8 +12,8 @@ from tidelog.protocol.topic_partition import TopicPartition
 from tidelog.storage.log import Log
 from tidelog.storage.log_store import LogStore
 from tidelog.storage.store_options import StoreOptions
+from tidelog.testing.inline_world import InlineWorld
 from tidelog.world.files import Files
-from tidelog.world.operating_system.files import OsFiles
 
 SMALL = StoreOptions(
     journal_file_bytes=64 << 10,
@@ -51,7 +51,7 @@ def open_store(
 ) -> LogStore:
     """A store that does everything at once, on the calling thread."""
     return LogStore.open(
-        list(directories), options, post=lambda call: call(), files=files or OsFiles(), now_ms=1000
+        list(directories), options, world=InlineWorld(files, now_ms=1000), post=lambda call: call()
     )
 
 

@@ -20,6 +20,7 @@ from tidelog.storage.log_loading import open_log
 from tidelog.storage.offset_checkpoint import read_offsets
 from tidelog.storage.worker import Worker
 from tidelog.testing.faults import FaultyFiles, PowerCut
+from tidelog.testing.inline_world import InlineWorld
 from tidelog.world.files import Files
 from tidelog.world.operating_system.files import OsFiles
 
@@ -85,7 +86,7 @@ class Shop:
 
     def open(self, name: TopicPartition = ORDERS, config: LogConfig | None = None) -> Log:
         directory = self.root / f"{name.topic}-{name.partition}"
-        log = open_log(directory, name, config or self.config, files=self.files)
+        log = open_log(directory, name, config or self.config, world=InlineWorld(self.files))
         self.logs[name] = log
         return log
 

@@ -23,6 +23,7 @@ from tidelog.storage.journal_reader import read_journal
 from tidelog.storage.log_config import LogConfig
 from tidelog.storage.log_store import LogStore
 from tidelog.testing.faults import FaultyFiles
+from tidelog.world.operating_system import OperatingSystem
 from tidelog.world.operating_system.files import OsFiles
 
 FILES = OsFiles()
@@ -111,7 +112,7 @@ def test_a_big_group_syncs_its_segment_instead_of_writing_it_twice(tmp_path: Pat
 def test_the_thread_makes_turns_durable_and_reports_on_the_loop(tmp_path: Path) -> None:
     loop = Loop()
     options = replace(SMALL, threaded=True)
-    store = LogStore.open([tmp_path], options, post=loop.post, now_ms=1000)
+    store = LogStore.open([tmp_path], options, world=OperatingSystem(), post=loop.post)
     logs = [store.create(TopicPartition("orders", n), TOPIC_ID, LogConfig()) for n in range(3)]
     reported: list[int] = []
     logs[0].on_durable = lambda log: reported.append(log.durable_offset)
@@ -156,7 +157,9 @@ def test_an_append_larger_than_a_journal_file_is_synced_directly(tmp_path: Path)
 
 def test_an_append_that_was_truncated_meanwhile_is_not_reported(tmp_path: Path) -> None:
     loop = Loop()
-    store = LogStore.open([tmp_path], replace(SMALL, threaded=True), post=loop.post, now_ms=1000)
+    store = LogStore.open(
+        [tmp_path], replace(SMALL, threaded=True), world=OperatingSystem(), post=loop.post
+    )
     log = store.create(ORDERS, TOPIC_ID, LogConfig())
     append(log, b"a")
     append(log, b"b", b"c")

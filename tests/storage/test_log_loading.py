@@ -29,6 +29,7 @@ from tidelog.storage.log import Log
 from tidelog.storage.log_config import LogConfig
 from tidelog.storage.log_loading import LoadReport, open_log
 from tidelog.storage.segment_swap import begin_swap
+from tidelog.testing.inline_world import InlineWorld
 
 SETTINGS: dict[str, Any] = {"segment_bytes": 2000, "index_interval_bytes": 200}
 LAST_TIMESTAMP = NOW_MS + 59
@@ -84,7 +85,7 @@ def test_opening_after_a_clean_close_repairs_nothing(tmp_path: Path) -> None:
         tmp_path,
         TopicPartition("orders", 0),
         LogConfig(**SETTINGS),
-        files=FILES,
+        world=InlineWorld(FILES),
         clean=True,
         report=report,
     )
@@ -286,12 +287,14 @@ def test_stray_and_half_deleted_files_are_cleared_away(tmp_path: Path) -> None:
 
 def test_the_topic_id_is_kept_and_compared(tmp_path: Path) -> None:
     topic_partition, mine, other = TopicPartition("orders", 0), b"m" * 16, b"o" * 16
-    log = open_log(tmp_path, topic_partition, LogConfig(), files=FILES, topic_id=mine)
+    log = open_log(tmp_path, topic_partition, LogConfig(), world=InlineWorld(FILES), topic_id=mine)
     assert log.topic_id == mine
     log.close()
-    assert open_log(tmp_path, topic_partition, LogConfig(), files=FILES).topic_id == mine
+    assert (
+        open_log(tmp_path, topic_partition, LogConfig(), world=InlineWorld(FILES)).topic_id == mine
+    )
     with pytest.raises(CorruptFileError, match=r"partition\.metadata"):
-        open_log(tmp_path, topic_partition, LogConfig(), files=FILES, topic_id=other)
+        open_log(tmp_path, topic_partition, LogConfig(), world=InlineWorld(FILES), topic_id=other)
 
 
 def test_a_log_that_lost_everything_starts_at_its_log_start(tmp_path: Path) -> None:

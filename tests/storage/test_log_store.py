@@ -24,6 +24,8 @@ from tidelog.storage.log_config import LogConfig
 from tidelog.storage.log_directory import DirectoryState, LogDirectoryError
 from tidelog.storage.log_store import LogStore
 from tidelog.testing.faults import FaultyFiles
+from tidelog.testing.inline_world import InlineWorld
+from tidelog.world.operating_system import OperatingSystem
 
 PAGE_CACHE = LogConfig(durability="page-cache")
 
@@ -182,7 +184,11 @@ def test_a_clean_close_leaves_nothing_to_recover(tmp_path: Path) -> None:
     assert (tmp_path / "recovery-point-offset-checkpoint").read_text() == "0\n1\norders 0 2\n"
     progress: list[object] = []
     store = LogStore.open(
-        [tmp_path], SMALL, post=lambda call: call(), now_ms=1000, progress=progress.append
+        [tmp_path],
+        SMALL,
+        world=InlineWorld(now_ms=1000),
+        post=lambda call: call(),
+        progress=progress.append,
     )
     assert progress == []
     assert not (tmp_path / ".kafka_cleanshutdown").exists()
@@ -200,8 +206,8 @@ def test_a_crash_is_recovered_with_progress(tmp_path: Path) -> None:
     store = LogStore.open(
         [tmp_path],
         SMALL,
+        world=InlineWorld(now_ms=1000),
         post=lambda call: call(),
-        now_ms=1000,
         progress=lambda state: progress.append((state.recovered, state.total)),
     )
     assert progress == [(n + 1, 5) for n in range(5)]
@@ -244,7 +250,7 @@ def test_checkpoints_come_by_time(tmp_path: Path) -> None:
 def test_a_checkpoint_on_its_thread_goes_beside_appends(tmp_path: Path) -> None:
     loop = Loop()
     options = replace(SMALL, threaded=True, checkpoint_journal_bytes=20 << 10)
-    store = LogStore.open([tmp_path], options, post=loop.post, now_ms=1000)
+    store = LogStore.open([tmp_path], options, world=OperatingSystem(), post=loop.post)
     logs = [store.create(TopicPartition("orders", n), TOPIC_ID, LogConfig()) for n in range(40)]
     for turn in range(50):
         for log in logs:
@@ -392,7 +398,9 @@ def test_a_full_disk_answers_an_error_and_heals(tmp_path: Path) -> None:
 
 def test_partitions_may_be_deleted_while_checkpoints_run(tmp_path: Path) -> None:
     loop = Loop()
-    store = LogStore.open([tmp_path], replace(SMALL, threaded=True), post=loop.post, now_ms=1000)
+    store = LogStore.open(
+        [tmp_path], replace(SMALL, threaded=True), world=OperatingSystem(), post=loop.post
+    )
     for round_number in range(15):
         logs = [
             store.create(TopicPartition("orders", n), bytes([round_number + 1] * 16), config)

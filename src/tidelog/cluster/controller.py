@@ -8,6 +8,7 @@ the next decision, so that each sees the one before.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from random import Random
 
 from tidelog.cluster import (
@@ -36,13 +37,13 @@ class Controller:
     def __init__(
         self,
         settings: ControllerSettings,
+        random: Random,
         *,
-        random: Random | None = None,
-        new_id: Callable[[], bytes] = random_uuid,
+        new_id: Callable[[], bytes] | None = None,
     ) -> None:
         self.settings = settings
-        self._random = random or Random()
-        self._new_id = new_id
+        self._random = random
+        self._new_id = new_id or partial(random_uuid, random)
 
     # Topics and partitions
 

@@ -63,8 +63,8 @@ from tidelog.storage.log_config import LONG_MAX, LogConfig
 from tidelog.storage.log_loading import open_log
 from tidelog.storage.partition_metadata import FILE_NAME as PARTITION_METADATA
 from tidelog.storage.partition_metadata import write_topic_id
+from tidelog.world import World
 from tidelog.world.files import Files
-from tidelog.world.operating_system.files import OsFiles
 
 logger = logging.getLogger(__name__)
 
@@ -105,10 +105,9 @@ class MetadataLog:
 
     def __init__(
         self,
-        files: Files,
+        world: World,
         directory: Path,
         log: Log,
-        clock: Callable[[], int],
         options: SnapshotOptions,
     ) -> None:
         self.log = log
@@ -122,12 +121,12 @@ class MetadataLog:
         self.removed_topic_ids: frozenset[bytes] = frozenset()
         """Topics that the log was seen to remove when it was loaded."""
         self.listeners: list[Listener] = []
-        self._files = files
-        self._clock = clock
+        self._files = world.files
+        self._clock = world.wall_ms
         self._options = options
         self._bytes_since_snapshot = 0
         self._records_since_snapshot = 0
-        self._last_snapshot_ms = clock()
+        self._last_snapshot_ms = world.wall_ms()
         self._synced_segment = -1  # base offset of the newest segment whose file is known to last
         self._failure: str | None = None
         self._publications: deque[
@@ -142,16 +141,15 @@ class MetadataLog:
         *,
         node_id: int,
         directory_id: bytes,
-        clock: Callable[[], int],
-        files: Files | None = None,
+        world: World,
         options: SnapshotOptions | None = None,
     ) -> MetadataLog:
         """Loads what is there, or begins a new cluster, and becomes leader of a new epoch.
 
-        `clock` gives wall-clock milliseconds, `directory_id` is the id of the log directory that
-        `directory` lies in. Raises MetadataLogError, CorruptFileError and OSError.
+        `directory_id` is the id of the log directory that `directory` lies in. Raises
+        MetadataLogError, CorruptFileError and OSError.
         """
-        files = files or OsFiles()
+        files = world.files
         if not files.exists(directory):
             files.mkdir(directory)
             files.sync_directory(directory.parent)
@@ -163,10 +161,9 @@ class MetadataLog:
             directory,
             TopicPartition(CLUSTER_METADATA_TOPIC, 0),
             LOG_CONFIG,
-            files=files,
+            world=world,
             topic_id=METADATA_TOPIC_ID,
             recovery_point=snapshot_id.offset,
-            now_ms=clock(),
         )
         if log.log_end_offset < snapshot_id.offset:
             logger.warning(
@@ -183,7 +180,7 @@ class MetadataLog:
                 f"up to there ({'; '.join(damaged) or 'none is there'}). Restore the snapshot "
                 "files (*.checkpoint) of this directory from a copy."
             )
-        metadata = cls(files, directory, log, clock, options or SnapshotOptions())
+        metadata = cls(world, directory, log, options or SnapshotOptions())
         try:
             metadata._load(snapshot_id, snapshot)
             metadata._begin_epoch(node_id, directory_id)

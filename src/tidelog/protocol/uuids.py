@@ -2,17 +2,17 @@
 
 import base64
 import binascii
-import os
+from random import Random
 
 ZERO_UUID = bytes(16)
 # Kafka keeps id 1 for the metadata topic, whose id is never drawn at random.
 METADATA_TOPIC_ID = bytes(15) + b"\x01"
 
 
-def random_uuid() -> bytes:
+def random_uuid(random: Random) -> bytes:
     """A new random id whose text never starts with '-', which tools take for a flag."""
     while True:
-        raw = bytearray(os.urandom(16))
+        raw = bytearray(random.randbytes(16))
         raw[6] = (raw[6] & 0x0F) | 0x40
         raw[8] = (raw[8] & 0x3F) | 0x80
         if raw[0] >> 2 != 62:

@@ -1,49 +1,63 @@
-"""The sockets that accept connections, one for each listener and one for this machine alone."""
+"""Accepting connections: from the network, and from processes of this machine alone."""
 
 from __future__ import annotations
 
 import errno
-import socket
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Generic
 
 from tidelog.server.listener import Listener, ListenerError
-from tidelog.server.reactor import READABLE
+from tidelog.world.network import READABLE, Accepting, Address, LocalPeer, Peer, Transport
 
 if TYPE_CHECKING:
     from tidelog.server.config import NodeConfig
     from tidelog.server.connections import Connections
+    from tidelog.world import World
+
+LOCAL_HOST = "local"
+"""What stands for the address of a client on this machine that is given files."""
 
 _ACCEPTS_PER_TURN_MAX = 128
 _PAUSE_S = 0.5
 _OUT_OF_RESOURCES = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
 
 
-class SocketAcceptor:
-    """Accepts connections of one socket; `_welcome` says what becomes of each."""
+class Acceptor(Generic[Peer]):
+    """Accepts what comes to one address. The address is taken already, serving begins by `start`.
 
-    def __init__(self, sock: socket.socket, name: str, connections: Connections) -> None:
+    `welcome(transport, peer)` says what becomes of each connection.
+    """
+
+    def __init__(
+        self,
+        accepting: Accepting[Peer],
+        listener: Listener,
+        connections: Connections,
+        welcome: Callable[[Transport, Peer], None],
+    ) -> None:
+        self.listener = listener
+        self._accepting = accepting
         self._connections = connections
-        self._socket = sock
-        self._name = name
+        self._welcome = welcome
         self._is_started = False
 
     def start(self) -> None:
         """Begin to accept."""
         self._is_started = True
-        self._connections.reactor.register(self._socket.fileno(), self._accept, READABLE)
+        self._connections.reactor.register(self._accepting.fd, self._accept, READABLE)
 
     def close(self) -> None:
         """Stop accepting; who is connected stays so."""
         if self._is_started:
             self._is_started = False
-            self._connections.reactor.unregister(self._socket.fileno())
-        self._socket.close()
+            self._connections.reactor.unregister(self._accepting.fd)
+        self._accepting.close()
 
     def _accept(self, _ready: int) -> None:
         for _ in range(_ACCEPTS_PER_TURN_MAX):
             try:
-                sock, peer = self._socket.accept()
+                transport, peer = self._accepting.accept()
             except BlockingIOError:
                 return
             except OSError as error:
@@ -52,65 +66,86 @@ class SocketAcceptor:
                     return
                 # The client gave up while it stood in the queue.
                 continue
-            sock.setblocking(False)
-            self._welcome(sock, peer)
-
-    def _welcome(self, sock: socket.socket, peer: Any) -> None:
-        raise NotImplementedError
+            self._welcome(transport, peer)
 
     def _pause(self, error: OSError) -> None:
         """Out of descriptors: the queue stays readable, so looking at it again would spin."""
         connections = self._connections
-        connections.log.error("accept_paused", listener=self._name, error=error.strerror)
-        connections.reactor.modify(self._socket.fileno(), 0)
+        connections.log.error("accept_paused", listener=self.listener.name, error=error.strerror)
+        connections.reactor.modify(self._accepting.fd, 0)
         connections.reactor.call_later(_PAUSE_S, self._go_on)
 
     def _go_on(self) -> None:
         if self._is_started:
-            self._connections.reactor.modify(self._socket.fileno(), READABLE)
+            self._connections.reactor.modify(self._accepting.fd, READABLE)
 
 
-class Acceptor(SocketAcceptor):
-    """Accepts connections of one listener. The port is taken at once, serving begins by `start`."""
-
-    def __init__(self, listener: Listener, config: NodeConfig, connections: Connections) -> None:
-        super().__init__(_listen(listener, config), listener.name, connections)
-        self._send_buffer_bytes = config.socket_send_buffer_bytes
-        port = int(self._socket.getsockname()[1])
-        self.listener = replace(
-            listener,
-            port=port,
-            advertised_host=listener.advertised_host or _reachable_host(listener.host),
-            advertised_port=listener.advertised_port if listener.advertised_port > 0 else port,
-        )
-
-    def _welcome(self, sock: socket.socket, peer: Any) -> None:
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        if self._send_buffer_bytes > 0:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._send_buffer_bytes)
-        self._connections.add(sock, (peer[0], peer[1]), self.listener)
-
-
-def _listen(listener: Listener, config: NodeConfig) -> socket.socket:
-    family = socket.AF_INET6 if ":" in listener.host else socket.AF_INET
-    sock = socket.socket(family, socket.SOCK_STREAM)
+def accept_on(
+    listener: Listener, config: NodeConfig, world: World, connections: Connections
+) -> Acceptor[Address]:
+    """Take a listener's address; the acceptor's own listener has the port that it got."""
     try:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if config.socket_receive_buffer_bytes > 0:
-            # Before listening: accepted sockets take it over with their window.
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, config.socket_receive_buffer_bytes)
-        sock.setblocking(False)
-        sock.bind((listener.host, listener.port))
-        sock.listen(config.socket_listen_backlog_size)
+        accepting = world.listen(
+            (listener.host, listener.port),
+            backlog=config.socket_listen_backlog_size,
+            receive_buffer_bytes=config.socket_receive_buffer_bytes,
+            send_buffer_bytes=config.socket_send_buffer_bytes,
+        )
     except OSError as error:
-        sock.close()
         raise ListenerError(
             f"listeners: cannot listen on {listener.host}:{listener.port}: {error.strerror}"
         ) from error
-    return sock
+    port = accepting.address[1]
+    host = listener.host
+    bound = replace(
+        listener,
+        port=port,
+        advertised_host=listener.advertised_host
+        or (world.host_name() if host in ("", "0.0.0.0", "::") else host),
+        advertised_port=listener.advertised_port if listener.advertised_port > 0 else port,
+    )
+
+    def welcome(transport: Transport, peer: Address) -> None:
+        connections.add(transport, peer, bound)
+
+    return Acceptor(accepting, bound, connections, welcome)
 
 
-def _reachable_host(host: str) -> str:
-    """What to advertise for a listener that has no advertised address of its own."""
-    return socket.gethostname() if host in ("", "0.0.0.0", "::") else host
+class LocalAcceptor:
+    """Accepts readers on this machine, who are given files in place of records.
+
+    The address has a name of its own at each start, so who knows it has it from this very node:
+    clients ask for the setting `local.reads.socket`. Only those are let in who could read the
+    files in any case. Everything else is as on the first listener.
+    """
+
+    def __init__(
+        self, accepting: Accepting[LocalPeer], like: Listener, connections: Connections
+    ) -> None:
+        self.address = accepting.address[0]
+        self._like = like
+        self._connections = connections
+        self._acceptor = Acceptor(accepting, like, connections, self._welcome)
+        self.start = self._acceptor.start
+        self.close = self._acceptor.close
+
+    def _welcome(self, transport: Transport, peer: LocalPeer) -> None:
+        if peer.is_trusted:
+            self._connections.add(
+                transport, (LOCAL_HOST, peer.process_id), self._like, passes_files=True
+            )
+            return
+        transport.close()
+        self._connections.log.warning(
+            "local_reader_refused", process=peer.process_id, user=peer.user_id
+        )
+
+
+def accept_locally(world: World, like: Listener, connections: Connections) -> LocalAcceptor | None:
+    """Listen for readers on this machine, where that can be."""
+    try:
+        accepting = world.listen_locally()
+    except OSError as error:
+        connections.log.warning("local_reads_unavailable", error=error.strerror)
+        return None
+    return None if accepting is None else LocalAcceptor(accepting, like, connections)

@@ -16,6 +16,7 @@ import zlib
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
+from random import Random
 
 from tidelog.cluster.client_metrics_config import CLIENT_METRICS_SETTINGS, parse_match
 from tidelog.cluster.image import ConfigResource, ConfigResourceType
@@ -116,7 +117,8 @@ class ClientInstance:
 class ClientMetrics:
     """The client instances this node knows. Bounded: the one unused for longest is forgotten."""
 
-    def __init__(self) -> None:
+    def __init__(self, random: Random) -> None:
+        self._random = random
         self._instances: OrderedDict[bytes, ClientInstance] = OrderedDict()
         self._configs: _Configs | None = None
         self._subscriptions: tuple[_Subscription, ...] = ()
@@ -128,7 +130,7 @@ class ClientMetrics:
     ) -> tuple[bytes, ClientInstance]:
         """The subscription of a client, which gets an id if it has none yet."""
         if instance_id == ZERO_UUID:
-            instance_id = random_uuid()
+            instance_id = random_uuid(self._random)
         instance = self._instance(instance_id, traits, configs)
         if not instance.may_ask(now_ms):
             raise ApiError(

@@ -18,22 +18,21 @@ does not read stops being read from when `_OUTGOING_BYTES_MAX` wait for it.
 
 from __future__ import annotations
 
-import socket
 from collections import deque
 from struct import Struct
 from typing import TYPE_CHECKING
 
 from tidelog.protocol.api_keys import ApiKey
-from tidelog.server.file_passing import FilePassingQueue
-from tidelog.server.reactor import BROKEN, PEER_CLOSED, READABLE, WRITABLE
 from tidelog.server.request import Deferred, Part, RawResponse, Request
 from tidelog.server.send_queue import SendQueue
+from tidelog.world.network import BROKEN, PEER_CLOSED, READABLE, WRITABLE
 
 if TYPE_CHECKING:
     from tidelog.protocol.produce import ProduceShape
     from tidelog.server.connections import Connections
     from tidelog.server.listener import Listener
     from tidelog.server.receive_buffer import Chunk
+    from tidelog.world.network import Transport
 
 _PRODUCE = int(ApiKey.PRODUCE)
 _LENGTH = Struct(">i")
@@ -72,7 +71,7 @@ class Connection:
         "_proven_frame_bytes",
         "_resume_is_due",
         "_shared",
-        "_socket",
+        "_transport",
         "client_id",
         "client_id_bytes",
         "client_software_name",
@@ -92,7 +91,7 @@ class Connection:
 
     def __init__(
         self,
-        sock: socket.socket,
+        transport: Transport,
         peer: tuple[str, int],
         listener: Listener,
         shared: Connections,
@@ -117,8 +116,8 @@ class Connection:
         self.throttled_until = 0.0
 
         self._shared = shared
-        self._socket = sock
-        self._fd = sock.fileno()
+        self._transport = transport
+        self._fd = transport.fd
         self._events = READABLE
 
         self._frame: Chunk | None = None
@@ -134,8 +133,7 @@ class Connection:
         self._pending_bytes = 0
         self._exclusive = False
 
-        queue = FilePassingQueue if passes_files else SendQueue
-        self._outgoing: SendQueue | FilePassingQueue = queue(sock, shared.metrics)
+        self._outgoing = SendQueue(transport, shared.metrics)
         self._is_dirty = False
 
         shared.reactor.register(self._fd, self.on_ready, READABLE)
@@ -186,7 +184,7 @@ class Connection:
         self.closed = True
         shared = self._shared
         shared.reactor.unregister(self._fd)
-        self._socket.close()
+        self._transport.close()
         pending = self._pending
         shared.release(len(pending), self._pending_bytes)
         shared.release_frame_buffer(self)
@@ -222,7 +220,7 @@ class Connection:
 
     def _receive_into(self, room: memoryview) -> int:
         try:
-            received = self._socket.recv_into(room)
+            received = self._transport.receive_into(room)
         except (BlockingIOError, InterruptedError):
             return 0
         except OSError as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable
 from math import inf
 from typing import TYPE_CHECKING
@@ -17,6 +16,7 @@ if TYPE_CHECKING:
     from tidelog.server.metrics import Metrics
     from tidelog.server.reactor import Reactor
     from tidelog.server.structured_logs import StructuredLog
+    from tidelog.world.network import Address, Transport
 
 _SWEEP_INTERVAL_S_MAX = 5.0
 _BUFFER_KEPT_TIMES_MAX = 4
@@ -58,37 +58,37 @@ class Connections:
         self._idle_s_max = _or_unlimited(config.connections_max_idle_ms) / 1000
         self._unread_s_max = config.socket_unread_timeout_ms / 1000
         self._quotas = quotas
-        self._kept_waiting: set[socket.socket] = set()  # above their address's quota
+        self._kept_waiting: dict[int, Transport] = {}  # above their address's quota
         self._next_id = 0
         self._sweep_later()
 
     def add(
         self,
-        sock: socket.socket,
-        peer: tuple[str, int],
+        transport: Transport,
+        peer: Address,
         listener: Listener,
         *,
         passes_files: bool = False,
     ) -> None:
-        """Take over an accepted socket, or refuse it by a limit."""
+        """Take over an accepted connection, or refuse it by a limit."""
         host = peer[0]
         if self._quotas.limits_connections and (
             throttle_ms := self._quotas.record_connection(host, self.reactor.now_ms)
         ):
-            self._keep_waiting(sock, peer, throttle_ms)
+            self._keep_waiting(transport, peer, throttle_ms)
             return
         of_host = self._per_host.get(host, 0)
         if len(self.all) >= self._connections_max:
-            self._refuse(sock, peer, f"max.connections is {self._connections_max}")
+            self._refuse(transport, peer, f"max.connections is {self._connections_max}")
             return
         of_host_max = self._host_overrides.get(host, self._connections_per_host_max)
         if of_host >= of_host_max:
-            self._refuse(sock, peer, f"max.connections.per.ip of {host} is {of_host_max}")
+            self._refuse(transport, peer, f"max.connections.per.ip of {host} is {of_host_max}")
             return
         self._per_host[host] = of_host + 1
         self._next_id += 1
         self.all[self._next_id] = Connection(
-            sock, peer, listener, self, self._next_id, passes_files=passes_files
+            transport, peer, listener, self, self._next_id, passes_files=passes_files
         )
         self.metrics.connections_accepted += 1
         self.metrics.connections_open += 1
@@ -110,8 +110,8 @@ class Connections:
         """End every connection."""
         for connection in list(self.all.values()):
             connection.close(reason)
-        for sock in self._kept_waiting:
-            sock.close()
+        for transport in self._kept_waiting.values():
+            transport.close()
         self._kept_waiting.clear()
 
     def flush_dirty(self) -> None:
@@ -195,25 +195,25 @@ class Connections:
                 connection.close("idle for connections.max.idle.ms")
         self._sweep_later()
 
-    def _keep_waiting(self, sock: socket.socket, peer: tuple[str, int], throttle_ms: int) -> None:
+    def _keep_waiting(self, transport: Transport, peer: Address, throttle_ms: int) -> None:
         """Refuse a connection, but not at once: its client would only come back the sooner."""
         reason = f"connection_creation_rate of {peer[0]} is exceeded"
         if len(self._kept_waiting) >= _KEPT_WAITING_MAX:
-            self._refuse(sock, peer, reason)
+            self._refuse(transport, peer, reason)
             return
         self.metrics.throttled_ms += throttle_ms
-        self._kept_waiting.add(sock)
+        self._kept_waiting[transport.fd] = transport
 
         def refuse() -> None:
-            if sock in self._kept_waiting:
-                self._kept_waiting.remove(sock)
-                self._refuse(sock, peer, reason)
+            if self._kept_waiting.get(transport.fd) is transport:
+                del self._kept_waiting[transport.fd]
+                self._refuse(transport, peer, reason)
 
         self.reactor.call_later(throttle_ms / 1000, refuse)
 
-    def _refuse(self, sock: socket.socket, peer: tuple[str, int], reason: str) -> None:
+    def _refuse(self, transport: Transport, peer: Address, reason: str) -> None:
         self.metrics.connections_refused += 1
-        sock.close()
+        transport.close()
         self.log.warning("connection_refused", peer=f"{peer[0]}:{peer[1]}", reason=reason)
 
 

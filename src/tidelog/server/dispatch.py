@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable
 from importlib import import_module
 from struct import Struct
 from struct import error as StructError  # noqa: N812 - the exception is in the wrong case
-from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tidelog.protocol.api_keys import ApiKey
@@ -83,6 +82,7 @@ class Dispatcher:
         self._metrics = node.metrics
         self._requests = node.metrics.requests
         self._reactor = node.reactor
+        self._busy_ns = node.world.busy_ns
         self.log = node.log
 
     def dispatch(self, connection: Connection, frame: memoryview) -> None:
@@ -125,7 +125,7 @@ class Dispatcher:
     def _serve(self, handler: Handler, request: Request, at: int) -> None:
         node = self._node
         connection = request.connection
-        started_ns = perf_counter_ns() if node.has_quotas else 0
+        started_ns = self._busy_ns() if node.has_quotas else 0
         body: Any = None
         if handler.request_class is None:
             request.body = request.body[at:]
@@ -151,7 +151,7 @@ class Dispatcher:
                 answer.give_up()
             return
         if started_ns:
-            self._throttle(request, answer, perf_counter_ns() - started_ns)
+            self._throttle(request, answer, self._busy_ns() - started_ns)
         if type(answer) is bytes:
             connection.respond(request, answer)
         elif isinstance(answer, Deferred):

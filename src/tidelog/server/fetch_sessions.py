@@ -17,8 +17,8 @@ full requests.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator
+from random import Random
 from typing import TYPE_CHECKING
 
 from tidelog.protocol.errors import ApiError, ErrorCode
@@ -157,12 +157,10 @@ class FetchContext:
 class FetchSessions:
     """The sessions of a node."""
 
-    def __init__(
-        self, slots_max: int, eviction_ms: int, *, generator: random.Random | None = None
-    ) -> None:
+    def __init__(self, slots_max: int, eviction_ms: int, random: Random) -> None:
         self._slots_max = slots_max
         self._eviction_ms = eviction_ms
-        self._random = generator or random.Random()
+        self._random = random
         # By last use: the session used longest ago comes first.
         self._sessions: dict[int, FetchSession] = {}
         self.evicted = 0

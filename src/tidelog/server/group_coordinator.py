@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from random import Random
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from tidelog.cluster.image import ConfigResource, ConfigResourceType
@@ -55,7 +57,7 @@ class GroupCoordinator:
         # What groups are made of is a third of a node's imports, and a new node has none.
         from tidelog.coordinator.group_shard import GroupShard
 
-        shard = GroupShard(self.config, new_member_id)
+        shard = GroupShard(self.config, partial(new_member_id, self._node.world.random))
         shard.set_topics(self._node.image)
         shard.set_overrides(self._override)
         return shard
@@ -131,9 +133,9 @@ class GroupCoordinator:
         self.host.end_marker_appended(index, producer_id, producer_epoch, committed)
 
 
-def new_member_id() -> str:
+def new_member_id(random: Random) -> str:
     """A random id in the usual spelling; the module `uuid` costs 6 ms at start."""
-    digits = random_uuid().hex()
+    digits = random_uuid(random).hex()
     return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
 
 

@@ -9,7 +9,6 @@ next start has nothing to recover.
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,7 +21,7 @@ from tidelog.cluster.metadata_log import DIRECTORY_NAME, MetadataLog, SnapshotOp
 from tidelog.cluster.partition_registry import PartitionRegistry
 from tidelog.protocol.uuids import random_uuid
 from tidelog.security.quotas import ClientQuotas
-from tidelog.server.acceptor import Acceptor
+from tidelog.server.acceptor import Acceptor, LocalAcceptor, accept_locally, accept_on
 from tidelog.server.client_metrics import ClientMetrics
 from tidelog.server.connections import Connections
 from tidelog.server.delayed import Purgatory
@@ -30,7 +29,6 @@ from tidelog.server.dispatch import Dispatcher, load_handlers
 from tidelog.server.fetch_sessions import FetchSessions
 from tidelog.server.group_coordinator import GroupCoordinator
 from tidelog.server.listener import Listener
-from tidelog.server.local_listener import LocalListener, listen_locally
 from tidelog.server.local_partitions import LocalPartitions
 from tidelog.server.log_cleaning import LogCleaning
 from tidelog.server.maintenance import Maintenance
@@ -41,6 +39,7 @@ from tidelog.server.transaction_coordinator import TransactionCoordinator
 from tidelog.storage.log_directory import LogDirectoryError
 from tidelog.storage.log_store import LogStore
 from tidelog.storage.store_options import StoreOptions
+from tidelog.world.operating_system import OperatingSystem
 
 if TYPE_CHECKING:
     from tidelog.protocol.topic_partition import TopicPartition
@@ -49,6 +48,8 @@ if TYPE_CHECKING:
     from tidelog.storage.log import Log
     from tidelog.storage.log_directory import DirectoryState
     from tidelog.storage.recovery import RecoveryProgress
+    from tidelog.world import World
+    from tidelog.world.network import Address
 
 _SWITCH_INTERVAL_S = 0.001
 _PROGRESS_INTERVAL_S = 2.0
@@ -63,18 +64,24 @@ class Node:
     threads only `request_stop` and `reactor.post` may be called.
     """
 
-    def __init__(self, config: NodeConfig) -> None:
+    def __init__(self, config: NodeConfig, world: World) -> None:
         self.config = config
         self._static_config = config
+        self.world = world
+        self.now_ms = world.wall_ms
+        """Wall-clock time in milliseconds."""
         self.log = StructuredLog(
-            level=Level[config.logging_level.upper()], as_json=config.logging_format == "json"
+            level=Level[config.logging_level.upper()],
+            as_json=config.logging_format == "json",
+            now_ms=world.wall_ms,
         )
         self.metrics = Metrics()
-        self.reactor = Reactor(self.log)
+        self.reactor = Reactor(world, self.log)
         self.delayed = Purgatory(self.reactor, self.metrics)
         self.fetch_sessions = FetchSessions(
             config.max_incremental_fetch_session_cache_slots,
             config.min_incremental_fetch_session_eviction_ms,
+            world.random,
         )
         self.quotas = ClientQuotas(
             window_count=config.quota_window_num,
@@ -82,11 +89,11 @@ class Node:
         )
         self.has_quotas = False
         self.connections = Connections(config, self.reactor, self.metrics, self.log, self.quotas)
-        self.client_metrics = ClientMetrics()
+        self.client_metrics = ClientMetrics(world.random)
         self.partitions = PartitionRegistry()
         self.handlers: dict[int, Handler] = {}
-        self._acceptors: list[Acceptor] = []
-        self._local_listener: LocalListener | None = None
+        self._acceptors: list[Acceptor[Address]] = []
+        self._local_acceptor: LocalAcceptor | None = None
         self._is_stopping = False
 
     store: LogStore
@@ -117,15 +124,11 @@ class Node:
     @property
     def local_address(self) -> str | None:
         """Where readers on this machine get files in place of records, if they do."""
-        return None if self._local_listener is None else self._local_listener.address
-
-    def now_ms(self) -> int:
-        """Wall-clock time in milliseconds."""
-        return time.time_ns() // 1_000_000
+        return None if self._local_acceptor is None else self._local_acceptor.address
 
     @property
-    def _accepting(self) -> list[Acceptor | LocalListener]:
-        local = [] if self._local_listener is None else [self._local_listener]
+    def _accepting(self) -> list[Acceptor[Address] | LocalAcceptor]:
+        local = [] if self._local_acceptor is None else [self._local_acceptor]
         return [*self._acceptors, *local]
 
     # Start
@@ -135,7 +138,7 @@ class Node:
 
         Raises a TidelogError that says what is the matter; nothing stays open then.
         """
-        started_s = time.monotonic()
+        started_s = self.world.monotonic()
         try:
             self._open()
         except BaseException:
@@ -147,7 +150,7 @@ class Node:
             cluster_id=self.cluster_id,
             listeners=",".join(f"{host}:{port}" for host, port in self.addresses),
             partitions=len(self.partitions),
-            seconds=round(time.monotonic() - started_s, 3),
+            seconds=round(self.world.monotonic() - started_s, 3),
         )
 
     def _open(self) -> None:
@@ -160,9 +163,9 @@ class Node:
                 checkpoint_interval_ms=config.log_flush_offset_checkpoint_interval_ms,
                 sync_threads=config.num_recovery_threads_per_data_dir,
             ),
+            world=self.world,
             post=self.reactor.post,
-            now_ms=self.now_ms(),
-            progress=RecoveryLines(self.log).tell,
+            progress=RecoveryLines(self.log, self.world.monotonic).tell,
         )
         self.store.high_watermark_of = self._high_watermark_of
         self.store.on_moved = self._log_moved
@@ -177,7 +180,7 @@ class Node:
             first_directory.path / DIRECTORY_NAME,
             node_id=config.node_id,
             directory_id=first_directory.directory_id,
-            clock=self.now_ms,
+            world=self.world,
             options=SnapshotOptions(interval_ms=config.metadata_log_max_snapshot_interval_ms),
         )
         self.controller = Controller(
@@ -187,7 +190,8 @@ class Node:
                 default_replication_factor=config.default_replication_factor,
                 delete_topic_enable=config.delete_topic_enable,
                 broker_config=config.explicit,
-            )
+            ),
+            self.world.random,
         )
         local = LocalPartitions(
             config.node_id,
@@ -203,9 +207,9 @@ class Node:
         local.claim_logs(self.metadata)
         self._acceptors = []
         for listener in config.parsed_listeners:
-            self._acceptors.append(Acceptor(listener, config, self.connections))
+            self._acceptors.append(accept_on(listener, config, self.world, self.connections))
         if config.local_reads_enable:
-            self._local_listener = listen_locally(self.listeners[0], self.connections)
+            self._local_acceptor = accept_locally(self.world, self.listeners[0], self.connections)
         self.handlers = load_handlers()
         self.connections.dispatch = Dispatcher(self, self.handlers).dispatch
         self.store.on_directory_failure = lambda state, lost: self._directory_failed(
@@ -231,7 +235,7 @@ class Node:
         config = self.config
         registration = BrokerRegistration(
             config.node_id,
-            random_uuid(),
+            random_uuid(self.world.random),
             tuple(
                 Endpoint(listener.name, listener.advertised_host, listener.advertised_port)
                 for listener in self.listeners
@@ -356,13 +360,14 @@ class Node:
 class RecoveryLines:
     """Says how far recovery is when it takes long."""
 
-    def __init__(self, log: StructuredLog) -> None:
+    def __init__(self, log: StructuredLog, monotonic: Callable[[], float]) -> None:
         self.log = log
-        self._next_line = time.monotonic() + _PROGRESS_INTERVAL_S
+        self._monotonic = monotonic
+        self._next_line = monotonic() + _PROGRESS_INTERVAL_S
 
     def tell(self, progress: RecoveryProgress) -> None:
         """Recovery has done one more log."""
-        now = time.monotonic()
+        now = self._monotonic()
         if now >= self._next_line:
             self._next_line = now + _PROGRESS_INTERVAL_S
             self.log.info(
@@ -384,7 +389,7 @@ def run_node(
     and SIGINT shut the node down cleanly, a second one changes nothing, and the process is made
     fit to serve many clients.
     """
-    node = Node(config)
+    node = Node(config, OperatingSystem())
     if handle_signals:
         _prepare_process(node)
     with capture_logging(node.log):

@@ -1,32 +1,21 @@
-"""The event loop: one epoll, one thread, everything in turns.
+"""The event loop: one poller, one thread, everything in turns.
 
 A turn waits for sockets, runs the callbacks of those that are ready, what other threads posted and
 the timers that are due, and then the end-of-turn hooks. The hooks are why this loop exists: all
 appends of a turn are handed to the journal together (one fdatasync for them), and all answers of a
 turn leave with one system call per connection. asyncio and uvloop have no such moment.
-
-Measured with ping-pong requests of 100 bytes on 16 connections: CPU per request 10.2-10.7 us here,
-10.3 on uvloop's `add_reader`, 10.7-10.9 on asyncio's: the system calls are the cost, so the loop
-that fits is taken. It also saves the imports of asyncio and uvloop (60 ms) at start.
 """
 
 from __future__ import annotations
 
-import os
-import select
 from collections import deque
 from collections.abc import Callable
 from heapq import heapify, heappop, heappush
-from time import monotonic, time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tidelog.server.structured_logs import StructuredLog
-
-READABLE = select.EPOLLIN
-WRITABLE = select.EPOLLOUT
-PEER_CLOSED = select.EPOLLRDHUP
-BROKEN = select.EPOLLHUP | select.EPOLLERR
+    from tidelog.world import World
 
 _LONGEST_WAIT_S = 60.0
 _EVENTS_PER_TURN_MAX = 1024
@@ -56,12 +45,16 @@ class Timer:
 class Reactor:
     """Runs callbacks on the thread that called `run`. Only `post` and `stop` are thread-safe."""
 
-    def __init__(self, log: StructuredLog) -> None:
+    def __init__(self, world: World, log: StructuredLog) -> None:
         self.log = log
-        self._epoll = select.epoll()
+        self._monotonic = world.monotonic
+        self._wall_ms = world.wall_ms
+        self._poller = world.make_poller()
+        self._poll = self._poller.poll
+        self.modify = self._poller.modify
+        """Wait for these events of a descriptor from now on."""
         self._callbacks: dict[int, Callable[[int], None]] = {}
         self._posted: deque[Callable[[], None]] = deque()
-        self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._wake_is_due = False
         self._timers: list[Timer] = []
         self._cancelled_count = 0
@@ -69,25 +62,21 @@ class Reactor:
         self._closed = False
         self.turn_end_hooks: list[Callable[[], None]] = []
         self.turns = 0
-        self.now = monotonic()
+        self.now = self._monotonic()
         """Monotonic seconds at the start of this turn."""
-        self.now_ms = int(time() * 1000)
+        self.now_ms = self._wall_ms()
         """Wall-clock milliseconds at the start of this turn."""
-        self.register(self._wake_fd, self._drain_wake, READABLE)
+        self._callbacks[self._poller.wake_fd] = self._clear_wake
 
     def register(self, fd: int, callback: Callable[[int], None], events: int) -> None:
         """Call `callback(ready_events)` whenever one of `events` holds for `fd`."""
-        self._epoll.register(fd, events)
+        self._poller.register(fd, events)
         self._callbacks[fd] = callback
-
-    def modify(self, fd: int, events: int) -> None:
-        """Wait for these events of `fd` from now on."""
-        self._epoll.modify(fd, events)
 
     def unregister(self, fd: int) -> None:
         """Forget `fd`; to be called before it is closed."""
         del self._callbacks[fd]
-        self._epoll.unregister(fd)
+        self._poller.unregister(fd)
 
     def post(self, callback: Callable[[], None]) -> None:
         """Run `callback` on the loop thread soon. Callable from any thread, in order per thread."""
@@ -97,7 +86,7 @@ class Reactor:
         if not self._wake_is_due:
             self._wake_is_due = True
             try:
-                os.eventfd_write(self._wake_fd, 1)
+                self._poller.wake()
             except OSError:
                 # The loop has ended and nobody is going to run the callback.
                 if not self._closed:
@@ -109,7 +98,7 @@ class Reactor:
 
     def call_later(self, delay_s: float, callback: Callable[[], None]) -> Timer:
         """Run `callback` after `delay_s` seconds, on the loop thread."""
-        timer = Timer(monotonic() + delay_s, callback, self)
+        timer = Timer(self._monotonic() + delay_s, callback, self)
         heappush(self._timers, timer)
         return timer
 
@@ -133,10 +122,10 @@ class Reactor:
 
     def turn(self, longest_wait_s: float) -> None:
         """Wait for something to do, at most this long, and do it."""
-        events = self._epoll.poll(self._wait_s(longest_wait_s), _EVENTS_PER_TURN_MAX)
+        events = self._poll(self._wait_s(longest_wait_s), _EVENTS_PER_TURN_MAX)
         self.turns += 1
-        self.now = monotonic()
-        self.now_ms = int(time() * 1000)
+        self.now = self._monotonic()
+        self.now_ms = self._wall_ms()
         callbacks = self._callbacks
         for fd, ready in events:
             # An earlier callback of this turn may have closed the one that is next.
@@ -159,9 +148,7 @@ class Reactor:
     def close(self) -> None:
         """Release the descriptors; `run` has returned."""
         self._closed = True
-        self.unregister(self._wake_fd)
-        os.close(self._wake_fd)
-        self._epoll.close()
+        self._poller.close()
 
     def _stop(self) -> None:
         self._running = False
@@ -175,10 +162,10 @@ class Reactor:
             self._cancelled_count -= 1
         if not timers:
             return longest_wait_s
-        return max(0.0, min(longest_wait_s, timers[0].deadline - monotonic()))
+        return max(0.0, min(longest_wait_s, timers[0].deadline - self._monotonic()))
 
-    def _drain_wake(self, _ready: int) -> None:
-        os.eventfd_read(self._wake_fd)
+    def _clear_wake(self, _ready: int) -> None:
+        self._poller.clear_wake()
 
     def _run_posted(self) -> None:
         self._wake_is_due = False

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
-from time import monotonic
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from tidelog.coordinator.record_pairs import Pair, record_pairs
@@ -97,6 +96,7 @@ class HostedShard(Generic[AnyShard]):
 
     def load_slice(self) -> bool:
         """Replays for a moment; true when everything is replayed."""
+        monotonic = self._host.node.world.monotonic
         give_way_at = monotonic() + _LOAD_SLICE_S
         log = self.partition.log
         while self._load_offset < log.log_end_offset:
@@ -221,7 +221,7 @@ class HostedShard(Generic[AnyShard]):
         if not self._waiting and self._written_offset <= self.partition.high_watermark:
             self._deliver(notify, replies, effects)
             return
-        deadline = monotonic() + self._host.commit_timeout_s
+        deadline = self._host.node.world.monotonic() + self._host.commit_timeout_s
         self._waiting.append(_Waiting(self._written_offset, deadline, notify, replies, effects))
         if not self._sweep_is_due:
             self._sweep_is_due = True
@@ -254,7 +254,7 @@ class HostedShard(Generic[AnyShard]):
         """Whoever has waited too long for a commit is told: a disk has failed, or a replica.
         What is to be done once the records are committed still waits for that."""
         self._sweep_is_due = False
-        now = monotonic()
+        now = self._host.node.world.monotonic()
         next_deadline = None
         overdue = []
         for waiting in self._waiting:

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import logging
 import sys
-import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from enum import IntEnum
 from typing import TextIO
 
@@ -36,8 +36,14 @@ class StructuredLog:
     """Writes log lines to a stream, standard error unless told."""
 
     def __init__(
-        self, *, level: Level = Level.INFO, as_json: bool = False, stream: TextIO | None = None
+        self,
+        *,
+        now_ms: Callable[[], int],
+        level: Level = Level.INFO,
+        as_json: bool = False,
+        stream: TextIO | None = None,
     ) -> None:
+        self._now_ms = now_ms
         self.level = level
         self._as_json = as_json
         self._stream = stream
@@ -69,8 +75,8 @@ class StructuredLog:
     def _write(self, level: Level, event: str, fields: dict[str, object]) -> None:
         if level < self.level:
             return
-        now_ns = time.time_ns()
-        left_out = self._count(event, now_ns // 1_000_000_000)
+        now_ms = self._now_ms()
+        left_out = self._count(event, now_ms // 1000)
         if left_out is None:
             return
         if left_out:
@@ -78,7 +84,7 @@ class StructuredLog:
         line = _json_line if self._as_json else _text_line
         stream = self._stream or sys.stderr
         try:
-            stream.write(line(now_ns, level, event, fields))
+            stream.write(line(now_ms, level, event, fields))
             stream.flush()
         except (OSError, ValueError):
             # Nobody reads standard error any more; that must not stop a broker.
@@ -131,15 +137,15 @@ def capture_logging(log: StructuredLog) -> Iterator[None]:
         logger.setLevel(level_before)
 
 
-def _time(now_ns: int) -> str:
-    seconds, rest_ns = divmod(now_ns, 1_000_000_000)
-    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(seconds))}.{rest_ns // 1_000_000:03}Z"
+def _time(now_ms: int) -> str:
+    seconds, rest_ms = divmod(now_ms, 1000)
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{rest_ms:03}Z"
 
 
-def _text_line(now_ns: int, level: Level, event: str, fields: dict[str, object]) -> str:
+def _text_line(now_ms: int, level: Level, event: str, fields: dict[str, object]) -> str:
     # The traceback is for people: below the line, as it is.
     trace = fields.pop("traceback", "")
-    words = [_time(now_ns), level.name, event]
+    words = [_time(now_ms), level.name, event]
     words += [f"{name}={_text_value(value)}" for name, value in fields.items()]
     return " ".join(words) + "\n" + str(trace)
 
@@ -151,8 +157,8 @@ def _text_value(value: object) -> str:
     return '"' + text.encode("unicode_escape").decode("ascii").replace('"', '\\"') + '"'
 
 
-def _json_line(now_ns: int, level: Level, event: str, fields: dict[str, object]) -> str:
+def _json_line(now_ms: int, level: Level, event: str, fields: dict[str, object]) -> str:
     import json
 
-    head = {"time": _time(now_ns), "level": level.name, "event": event}
+    head = {"time": _time(now_ms), "level": level.name, "event": event}
     return json.dumps({**head, **fields}, default=str) + "\n"

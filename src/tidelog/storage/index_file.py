@@ -33,7 +33,7 @@ class IndexFile:
         self._entry_size_bytes = entry_size_bytes
         self._stored = -1  # entries in the file; -1 until someone asks
         self._tail = bytearray()  # entries that are not in the file yet
-        self._mapping: mmap.mmap | None = None
+        self._mapping: mmap.mmap | bytes | None = None
 
     @property
     def count(self) -> int:
@@ -53,7 +53,7 @@ class IndexFile:
                 # The entries stay in memory; a disk that stays full fails the roll instead.
                 pass
 
-    def locate(self, slot: int) -> tuple[mmap.mmap | bytearray, int]:
+    def locate(self, slot: int) -> tuple[mmap.mmap | bytes | bytearray, int]:
         """The buffer that holds a slot, and where in it: for `Struct.unpack_from`."""
         if slot >= self._stored:
             return self._tail, (slot - self._stored) * self._entry_size_bytes
@@ -67,7 +67,7 @@ class IndexFile:
         size = self._entry_size_bytes
         unpack = key.unpack_from
         stored = self._stored
-        buffer: mmap.mmap | bytearray = self._tail
+        buffer: mmap.mmap | bytes | bytearray = self._tail
         base = stored
         low, high = 0, len(buffer) // size
         if stored and (not buffer or unpack(buffer, key_at)[0] > target):
@@ -128,7 +128,7 @@ class IndexFile:
             self._stored = 0
         return self._stored
 
-    def _map(self) -> mmap.mmap:
+    def _map(self) -> mmap.mmap | bytes:
         size = self._stored * self._entry_size_bytes
         mapping = self._mapping
         if mapping is None or len(mapping) < size:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import errno
-import fcntl
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +17,7 @@ from tidelog.storage.meta_properties import (
     read_meta_properties,
     write_meta_properties,
 )
+from tidelog.world import World
 from tidelog.world.files import Files
 
 if TYPE_CHECKING:
@@ -46,13 +45,12 @@ class DirectoryState:
 class DirectoryLock:
     """Keeps a second node out of a log directory for as long as this one lives."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, files: Files, directory: Path) -> None:
         path = directory / LOCK_FILE_NAME
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._files = files
         try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._fd = files.lock(path)
         except OSError as error:
-            os.close(self._fd)
             if error.errno not in (errno.EAGAIN, errno.EACCES):
                 raise
             raise LogDirectoryError(
@@ -61,7 +59,7 @@ class DirectoryLock:
             ) from error
 
     def release(self) -> None:
-        os.close(self._fd)
+        self._files.close(self._fd)
 
 
 class LogDirectory:
@@ -102,20 +100,22 @@ class LogDirectory:
 
 
 def claim_directories(
-    files: Files, paths: Sequence[Path], node_id: int, cluster_id: str | None
+    world: World, paths: Sequence[Path], node_id: int, cluster_id: str | None
 ) -> tuple[list[LogDirectory], str]:
     """Locks the directories and checks that they belong to this node of this cluster.
 
     New directories get their identity; one on a disk that fails is offline. Returns the cluster id
     too: the one given, that of the directories, or a new one. Raises LogDirectoryError.
     """
+    files = world.files
     directories = [LogDirectory(files, path) for path in paths]
     try:
         metas = {directory: _claim(files, directory) for directory in directories}
         cluster_id = _check_owner(metas, node_id, cluster_id)
+        cluster_id = cluster_id or format_uuid(random_uuid(world.random))
         for directory, meta in metas.items():
             if directory.online:
-                _identify(files, directory, meta, node_id, cluster_id)
+                _identify(world, directory, meta, node_id, cluster_id)
         _check_distinct(directories)
     except BaseException:
         for directory in directories:
@@ -127,7 +127,7 @@ def claim_directories(
 def _claim(files: Files, directory: LogDirectory) -> MetaProperties | None:
     try:
         files.mkdir(directory.path)
-        directory.lock = DirectoryLock(directory.path)
+        directory.lock = DirectoryLock(files, directory.path)
         return read_meta_properties(files, directory.path)
     except OSError as error:
         directory.error = str(error)
@@ -135,7 +135,7 @@ def _claim(files: Files, directory: LogDirectory) -> MetaProperties | None:
 
 
 def _identify(
-    files: Files,
+    world: World,
     directory: LogDirectory,
     meta: MetaProperties | None,
     node_id: int,
@@ -144,10 +144,10 @@ def _identify(
     if meta is not None and meta.directory_id is not None:
         directory.directory_id = meta.directory_id
         return
-    directory.directory_id = random_uuid()
+    directory.directory_id = random_uuid(world.random)
     try:
         write_meta_properties(
-            files, directory.path, MetaProperties(cluster_id, node_id, directory.directory_id)
+            world.files, directory.path, MetaProperties(cluster_id, node_id, directory.directory_id)
         )
     except OSError as error:
         directory.error = str(error)
@@ -155,7 +155,7 @@ def _identify(
 
 def _check_owner(
     metas: Mapping[LogDirectory, MetaProperties | None], node_id: int, cluster_id: str | None
-) -> str:
+) -> str | None:
     for directory, meta in metas.items():
         if meta is None:
             continue
@@ -171,7 +171,7 @@ def _check_owner(
                 f"{path} belongs to node {meta.node_id}, not to node {node_id} "
                 f"({path / FILE_NAME}). Use another data directory or the right node id"
             )
-    return cluster_id or format_uuid(random_uuid())
+    return cluster_id
 
 
 def _check_distinct(directories: Sequence[LogDirectory]) -> None:

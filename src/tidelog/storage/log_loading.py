@@ -11,7 +11,6 @@ their indexes are looked at; damage that shows later, at a lookup, is repaired t
 
 from __future__ import annotations
 
-import random
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -40,6 +39,7 @@ from tidelog.storage.segment import (
 )
 from tidelog.storage.segment_swap import recover_swaps
 from tidelog.storage.time_index import ENTRY_SIZE_BYTES as TIME_ENTRY_BYTES
+from tidelog.world import World
 from tidelog.world.files import Files
 
 _OFFSET_MAX = (1 << 63) - 1
@@ -59,15 +59,13 @@ def open_log(
     topic_partition: TopicPartition,
     config: LogConfig,
     *,
-    files: Files,
+    world: World,
     topic_id: bytes | None = None,
     recovery_point: int = 0,
     log_start_offset: int = 0,
     clean: bool = False,
     contiguous: bool = False,
     sink: CommitSink | None = None,
-    now_ms: int = 0,
-    rng: random.Random | None = None,
     report: LoadReport | None = None,
 ) -> Log:
     """Opens the log in `directory`, which is made when it is not there.
@@ -78,7 +76,8 @@ def open_log(
     is written to partition.metadata when that has none. Raises OSError, and CorruptFileError when
     the directory belongs to another topic.
     """
-    loader = _Loader(files, directory, config, now_ms, report or LoadReport())
+    files = world.files
+    loader = _Loader(files, directory, config, world.wall_ms(), report or LoadReport())
     files.mkdir(directory)
     known_topic_id = _match_topic_id(files, directory, topic_id)
     loader.finish_interrupted_work()
@@ -107,7 +106,7 @@ def open_log(
         topic_partition,
         known_topic_id,
         config,
-        segments=LogSegments(files, directory, config, segments, rng or random.Random()),
+        segments=LogSegments(files, directory, config, segments, world.random),
         leader_epochs=leader_epochs,
         producers=producers,
         snapshots=snapshots,

@@ -36,7 +36,7 @@ from tidelog.storage.partition_directory import (
     was_directory_of,
 )
 from tidelog.storage.partition_metadata import write_topic_id
-from tidelog.world.files import Files
+from tidelog.world import World
 
 if TYPE_CHECKING:
     from tidelog.storage.flush import Flush
@@ -55,38 +55,36 @@ class LogMove:
 
     def __init__(
         self,
-        files: Files,
+        world: World,
         log: Log,
         origin: ServingDirectory,
         destination: ServingDirectory,
         *,
         post: Post,
-        now_ms: int,
         ended: Callable[[LogMove, Log | None], None],
     ) -> None:
         """Makes the folder of the copy. Raises OSError."""
         self.log = log
         self.destination = destination
-        self._files = files
+        self._world = world
+        self._files = world.files
         self._origin = origin
         self._post = post
-        self._now_ms = now_ms
         self._ended = ended
         self._generation = origin.journal.generation(log)
         self._settled_lsn: int | None = None  # up to where the destination must be checkpointed
         self._is_working = False
         self._has_synced = False
         self.is_over = False
-        path = destination.directory.path / future_directory_name(log.topic_partition)
+        path = destination.directory.path / future_directory_name(log.topic_partition, world.random)
         self.future = open_log(
             path,
             log.topic_partition,
             # Nothing of the copy counts before the swap, which syncs it as a whole.
             replace(log.config, durability="page-cache"),
-            files=files,
+            world=world,
             topic_id=log.topic_id,
             clean=True,
-            now_ms=now_ms,
         )
         self.future.truncate_fully_and_start_at(log.log_start_offset)
         destination.journal.fence(lambda lsn: post(partial(self._note_fence, lsn)))
@@ -249,11 +247,10 @@ class LogMove:
                 path,
                 log.topic_partition,
                 log.config,
-                files=files,
+                world=self._world,
                 topic_id=log.topic_id,
                 log_start_offset=log.log_start_offset,
                 clean=True,
-                now_ms=self._now_ms,
             )
         except OSError as error:
             # The next start may find either of the two, so neither may take more records.

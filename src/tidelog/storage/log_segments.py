@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import random
 from bisect import bisect_right
 from collections.abc import Sequence
 from operator import attrgetter
 from pathlib import Path
+from random import Random
 
 from tidelog.storage.log_config import LogConfig
 from tidelog.storage.log_slice import LogSlice, TimestampOffset
@@ -36,14 +36,14 @@ class LogSegments:
         directory: Path,
         config: LogConfig,
         segments: list[Segment],
-        rng: random.Random,
+        random: Random,
     ) -> None:
         self.all = segments
         self.active = segments[-1]
         self._files = files
         self._directory = directory
         self._config = config
-        self._rng = rng
+        self._random = random
         self._reading: Segment | None = None  # the closed segment that is kept open
         self._deleted: list[tuple[int, Path]] = []  # when to unlink, and what
 
@@ -221,7 +221,7 @@ class LogSegments:
             config,
             size_bytes=0,
             created_ms=now_ms,
-            roll_jitter_ms=self._rng.randrange(jitter_ms) if jitter_ms > 0 else 0,
+            roll_jitter_ms=self._random.randrange(jitter_ms) if jitter_ms > 0 else 0,
         )
 
     def _open(self, base_offset: int) -> Segment:

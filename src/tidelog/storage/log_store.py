@@ -31,12 +31,9 @@ from tidelog.storage.partition_metadata import write_topic_id
 from tidelog.storage.recovery import ConfigFor, RecoveryProgress, recover_directory
 from tidelog.storage.serving_directory import ServingDirectory
 from tidelog.storage.store_options import StoreOptions
-from tidelog.world.files import Files
-from tidelog.world.operating_system.files import OsFiles
+from tidelog.world import World
 
 logger = logging.getLogger(__name__)
-
-_REAL_FILES = OsFiles()
 
 
 class LogStore:
@@ -46,10 +43,10 @@ class LogStore:
     wait for these partitions will not be answered by `on_durable` any more.
     """
 
-    def __init__(self, files: Files, options: StoreOptions, cluster_id: str, now_ms: int) -> None:
-        self._files = files
+    def __init__(self, world: World, options: StoreOptions, cluster_id: str) -> None:
+        self._world = world
+        self._files = world.files
         self._options = options
-        self._now_ms = now_ms
         self.cluster_id = cluster_id
         self.logs: dict[TopicPartition, Log] = {}
         self.stopped_cleanly = True  # nothing had to be recovered
@@ -74,9 +71,8 @@ class LogStore:
         directories: Sequence[Path],
         options: StoreOptions,
         *,
+        world: World,
         post: Post,
-        now_ms: int,
-        files: Files = _REAL_FILES,
         config_for: ConfigFor | None = None,
         progress: Callable[[RecoveryProgress], None] | None = None,
     ) -> LogStore:
@@ -88,8 +84,8 @@ class LogStore:
         another node), RecoveryError and CorruptFileError (damaged files; the text says what to do).
         """
         paths = [Path(directory).absolute() for directory in directories]
-        claimed, cluster_id = claim_directories(files, paths, options.node_id, options.cluster_id)
-        store = cls(files, options, cluster_id, now_ms)
+        claimed, cluster_id = claim_directories(world, paths, options.node_id, options.cluster_id)
+        store = cls(world, options, cluster_id)
         store._directories = claimed
         store._post = post
         try:
@@ -138,10 +134,9 @@ class LogStore:
                 path,
                 topic_partition,
                 config,
-                files=self._files,
+                world=self._world,
                 topic_id=topic_id,
                 clean=True,
-                now_ms=self._now_ms,
             )
         except OSError as error:
             serving.discard_directory(path)
@@ -183,12 +178,11 @@ class LogStore:
         destination = next(s for s in self._serving if s.directory is state)
         try:
             move = LogMove(
-                self._files,
+                self._world,
                 log,
                 origin,
                 destination,
                 post=self._post,
-                now_ms=self._now_ms,
                 ended=self._move_ended,
             )
         except OSError as error:
@@ -281,7 +275,6 @@ class LogStore:
 
     def maintain(self, now_ms: int) -> None:
         """To be called about once a second: timed checkpoints, removal of deleted files."""
-        self._now_ms = now_ms
         for serving in self._serving:
             serving.maintain(now_ms)
         self._advance_moves()
@@ -307,11 +300,10 @@ class LogStore:
     ) -> None:
         try:
             recovered = recover_directory(
-                self._files,
+                self._world,
                 directory.path,
                 config_for=config_for,
-                now_ms=self._now_ms,
-                threads=self._options.sync_threads if self._options.threaded else 1,
+                threads=self._options.sync_threads,
                 progress=progress,
             )
             self._moved[directory.path] = recovered.moved
@@ -321,14 +313,13 @@ class LogStore:
                     self.logs[topic_partition] = self._choose(other, log)
             directory.logs = recovered.logs
             serving = ServingDirectory(
-                self._files,
+                self._world,
                 directory,
                 self._options,
                 recovered,
                 post=post,
                 high_watermark_of=lambda log: self.high_watermark_of(log),
                 on_failure=self._directory_failed,
-                now_ms=self._now_ms,
             )
         except OSError as error:
             logger.error("%s is offline: %s", directory.path, error)

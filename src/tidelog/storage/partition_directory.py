@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from random import Random
 
 from tidelog.protocol.topic_partition import TopicPartition
 from tidelog.protocol.uuids import random_uuid
@@ -20,17 +21,17 @@ def partition_directory_name(topic_partition: TopicPartition) -> str:
     return f"{topic_partition.topic}-{topic_partition.partition}"
 
 
-def deleted_directory_name(topic_partition: TopicPartition) -> str:
+def deleted_directory_name(topic_partition: TopicPartition, random: Random) -> str:
     """A name for a partition that waits to be removed; a long topic name is cut to make it fit."""
-    return _unique_name(topic_partition, DELETE_SUFFIX)
+    return _unique_name(topic_partition, DELETE_SUFFIX, random)
 
 
-def future_directory_name(topic_partition: TopicPartition) -> str:
-    return _unique_name(topic_partition, FUTURE_SUFFIX)
+def future_directory_name(topic_partition: TopicPartition, random: Random) -> str:
+    return _unique_name(topic_partition, FUTURE_SUFFIX, random)
 
 
-def _unique_name(topic_partition: TopicPartition, kind: str) -> str:
-    suffix = f".{random_uuid().hex()}{kind}"
+def _unique_name(topic_partition: TopicPartition, kind: str, random: Random) -> str:
+    suffix = f".{random_uuid(random).hex()}{kind}"
     return partition_directory_name(topic_partition)[: _NAME_BYTES_MAX - len(suffix)] + suffix
 
 

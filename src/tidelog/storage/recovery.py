@@ -12,7 +12,6 @@ from __future__ import annotations
 import logging
 import stat
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,7 +49,7 @@ from tidelog.storage.partition_directory import (
 )
 from tidelog.storage.partition_metadata import FILE_NAME as PARTITION_METADATA
 from tidelog.storage.partition_metadata import read_topic_id
-from tidelog.world.files import Files
+from tidelog.world import World
 
 logger = logging.getLogger(__name__)
 
@@ -149,21 +148,21 @@ class Replay:
 
 
 def recover_directory(
-    files: Files,
+    world: World,
     directory: Path,
     *,
     config_for: ConfigFor,
-    now_ms: int,
     threads: int,
     progress: Callable[[RecoveryProgress], None] | None = None,
 ) -> RecoveredDirectory:
     """Opens all logs of a directory. Raises OSError (the disk), RecoveryError, CorruptFileError."""
+    files = world.files
     clean = take_clean_shutdown(files, directory)
     if clean:
         journal = JournalContents([], 0, *read_journal_end(files, directory))
     else:
         journal = read_journal(files, directory)
-    recovery = _DirectoryRecovery(files, directory, config_for, now_ms, clean, journal)
+    recovery = _DirectoryRecovery(world, directory, config_for, clean, journal)
     logs = recovery.run(threads, progress)
     return RecoveredDirectory(
         logs,
@@ -179,17 +178,16 @@ def recover_directory(
 class _DirectoryRecovery:
     def __init__(
         self,
-        files: Files,
+        world: World,
         directory: Path,
         config_for: ConfigFor,
-        now_ms: int,
         clean: bool,
         journal: JournalContents,
     ) -> None:
-        self._files = files
+        self._world = world
+        self._files = world.files
         self._directory = directory
         self._config_for = config_for
-        self._now_ms = now_ms
         self._clean = clean
         self.strays: list[Path] = []
         self.deleted: list[Path] = []
@@ -213,15 +211,14 @@ class _DirectoryRecovery:
             }
         logs: dict[TopicPartition, Log] = {}
         problems: list[str] = []
-        with ThreadPoolExecutor(threads, thread_name_prefix="tidelog-recovery") as pool:
-            futures = {pool.submit(self._recover, tp): tp for tp in partitions}
-            for done, future in enumerate(as_completed(futures), 1):
-                try:
-                    logs[futures[future]] = future.result()
-                except (CorruptFileError, RecoveryError) as error:
-                    problems.append(str(error))
-                if progress is not None:
-                    progress(RecoveryProgress(self._directory, done, len(futures)))
+        recovered = self._world.side_by_side(self._try_to_recover, partitions, threads=threads)
+        for done, outcome in enumerate(recovered, 1):
+            if isinstance(outcome, Log):
+                logs[outcome.topic_partition] = outcome
+            else:
+                problems.append(outcome)
+            if progress is not None:
+                progress(RecoveryProgress(self._directory, done, len(partitions)))
         if problems:
             raise RecoveryError("\n".join(sorted(problems)))
         self._files.sync_directory(self._directory)
@@ -309,7 +306,7 @@ class _DirectoryRecovery:
         replay = replays.get(topic_id or ZERO_UUID)
         if replay is None or not replay.deleted:
             return False
-        target = self._directory / deleted_directory_name(topic_partition)
+        target = self._directory / deleted_directory_name(topic_partition, self._world.random)
         self._files.rename(path, target)
         self.deleted.append(target)
         return True
@@ -319,6 +316,13 @@ class _DirectoryRecovery:
         log = self._open(topic_partition, None, recovery_point, clean=True)
         _check_end(log, recovery_point)
         return log
+
+    def _try_to_recover(self, topic_partition: TopicPartition) -> Log | str:
+        """The log, or what is the matter with it."""
+        try:
+            return self._recover(topic_partition)
+        except (CorruptFileError, RecoveryError) as error:
+            return str(error)
 
     def _recover(self, topic_partition: TopicPartition) -> Log:
         topic_id, replay = self._find_replay(topic_partition)
@@ -352,14 +356,13 @@ class _DirectoryRecovery:
             self._directory / partition_directory_name(topic_partition),
             topic_partition,
             self._config_for(topic_partition),
-            files=self._files,
+            world=self._world,
             topic_id=topic_id,
             recovery_point=recovery_point,
             log_start_offset=self._checkpointed(self._log_start_offsets, topic_partition),
             clean=clean,
             contiguous=self._is_contiguous(topic_partition),
             sink=None,
-            now_ms=self._now_ms,
         )
 
     def _find_replay(self, topic_partition: TopicPartition) -> tuple[bytes | None, Replay]:

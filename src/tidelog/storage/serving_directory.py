@@ -20,7 +20,7 @@ from tidelog.storage.partition_directory import deleted_directory_name
 from tidelog.storage.recovery import RecoveredDirectory
 from tidelog.storage.store_options import StoreOptions
 from tidelog.storage.worker import Worker
-from tidelog.world.files import Files
+from tidelog.world import World
 
 logger = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ class ServingDirectory:
 
     def __init__(
         self,
-        files: Files,
+        world: World,
         directory: LogDirectory,
         options: StoreOptions,
         recovered: RecoveredDirectory,
@@ -41,14 +41,14 @@ class ServingDirectory:
         post: Post,
         high_watermark_of: HighWatermarkOf,
         on_failure: Callable[[ServingDirectory], None],
-        now_ms: int,
     ) -> None:
-        self._files = files
+        self._world = world
+        self._files = files = world.files
         self._options = options
         self._post = post
         self._high_watermark_of = high_watermark_of
         self._on_failure = on_failure
-        self._checkpointed_ms = now_ms
+        self._checkpointed_ms = world.wall_ms()
         self._told_of_trouble = False  # so that a full disk does not fill the log too
         self._sync_threads = options.sync_threads if options.threaded else 1
         self.directory = directory
@@ -102,7 +102,7 @@ class ServingDirectory:
         `noted` is called, on the maintenance thread, when no crash can bring the log back.
         """
         topic_partition = log.topic_partition
-        target = self.directory.path / deleted_directory_name(topic_partition)
+        target = self.directory.path / deleted_directory_name(topic_partition, self._world.random)
 
         def remove_when_noted(error: OSError | None) -> None:
             if error is None:

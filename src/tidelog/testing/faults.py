@@ -397,6 +397,10 @@ class FaultyFiles:
             self._change(path, is_sync=True)
             self._find_directory(path).sync()
 
+    def lock(self, path: StrPath, /) -> int:
+        self._check(path)
+        return _os_files.lock(path)
+
     def disk_usage(self, path: StrPath, /) -> tuple[int, int]:
         self._check(path)
         total_bytes, usable_bytes = _os_files.disk_usage(path)

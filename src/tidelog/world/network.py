@@ -8,7 +8,7 @@ kinds of OSError. TLS will be one more transport.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 from tidelog.world.files import Buffer
 
@@ -43,27 +43,37 @@ class Transport(Protocol):
         """Sends a range of a file without a copy through this process."""
         ...
 
+    def pass_file(self, fd: int, data: bytes, /) -> int:
+        """Sends bytes and with them a descriptor to read the file by; only on transports from
+        `listen_locally`."""
+        ...
+
     def close(self) -> None: ...
 
 
-class FilePassingTransport(Transport, Protocol):
-    """A stream to another process of this machine, which can be given open files."""
+class LocalPeer(NamedTuple):
+    """A process of this machine at the other end of a stream."""
 
-    def pass_file(self, fd: int, data: bytes, /) -> int:
-        """Sends bytes and with them a descriptor to read the file by."""
-        ...
+    process_id: int
+    user_id: int
+    is_trusted: bool
+    """Whether it could read the node's files in any case."""
 
 
-class Accepting(Protocol):
+Peer = TypeVar("Peer")
+_PeerOut = TypeVar("_PeerOut", covariant=True)
+
+
+class Accepting(Protocol[_PeerOut]):
     """A socket that accepts connections."""
 
     fd: int
     address: Address
     """With the port that it got."""
 
-    def accept(self) -> tuple[Transport, Address]:
-        """The next connection and the address it comes from. Raises BlockingIOError when there is
-        none, and other kinds of OSError when it was given up or there are no descriptors left."""
+    def accept(self) -> tuple[Transport, _PeerOut]:
+        """The next connection and who it is from. Raises BlockingIOError when there is none, and
+        other kinds of OSError when it was given up or there are no descriptors left."""
         ...
 
     def close(self) -> None: ...
@@ -96,24 +106,3 @@ class Poller(Protocol):
     def clear_wake(self) -> None: ...
 
     def close(self) -> None: ...
-
-
-class LocalAccepting(Protocol):
-    """A socket that accepts connections of this machine's own processes."""
-
-    fd: int
-    name: str
-    """What a client on this machine connects to."""
-
-    def accept(self) -> tuple[FilePassingTransport, LocalPeer]: ...
-
-    def close(self) -> None: ...
-
-
-class LocalPeer(NamedTuple):
-    """The process at the other end."""
-
-    process_id: int
-    user_id: int
-    is_trusted: bool
-    """Whether it could read the node's files in any case."""

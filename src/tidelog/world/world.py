@@ -13,7 +13,7 @@ from random import Random
 from typing import Protocol, TypeVar
 
 from tidelog.world.files import Files
-from tidelog.world.network import Accepting, Address, LocalAccepting, Poller, Transport
+from tidelog.world.network import Accepting, Address, LocalPeer, Poller, Transport
 from tidelog.world.workers import Worker
 
 Item = TypeVar("Item")
@@ -53,14 +53,14 @@ class World(Protocol):
         backlog: int,
         receive_buffer_bytes: int,
         send_buffer_bytes: int,
-    ) -> Accepting:
+    ) -> Accepting[Address]:
         """Takes the address, port 0 for any free one; buffer sizes of -1 leave them to the system.
 
         Raises OSError.
         """
         ...
 
-    def listen_locally(self) -> LocalAccepting | None:
+    def listen_locally(self) -> Accepting[LocalPeer] | None:
         """Listens for processes of this machine that can be given files; None where that cannot
         be. Raises OSError."""
         ...

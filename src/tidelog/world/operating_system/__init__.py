@@ -6,13 +6,13 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
-from random import SystemRandom
+from random import Random, SystemRandom
 from socket import gethostname
 from time import monotonic, perf_counter_ns, time_ns
 from typing import TypeVar
 
 from tidelog.world.files import Files
-from tidelog.world.network import Accepting, Address, LocalAccepting, Poller, Transport
+from tidelog.world.network import Accepting, Address, LocalPeer, Poller, Transport
 from tidelog.world.operating_system.files import OsFiles
 from tidelog.world.operating_system.network import (
     EpollPoller,
@@ -35,7 +35,7 @@ class OperatingSystem:
 
     def __init__(self, files: Files | None = None) -> None:
         self.files: Files = files or OsFiles()
-        self.random = SystemRandom()
+        self.random: Random = SystemRandom()
 
     def wall_ms(self) -> int:
         return time_ns() // 1_000_000
@@ -48,7 +48,7 @@ class OperatingSystem:
 
     def listen(
         self, address: Address, *, backlog: int, receive_buffer_bytes: int, send_buffer_bytes: int
-    ) -> Accepting:
+    ) -> Accepting[Address]:
         return ListeningSocket(
             address,
             backlog=backlog,
@@ -56,7 +56,7 @@ class OperatingSystem:
             send_buffer_bytes=send_buffer_bytes,
         )
 
-    def listen_locally(self) -> LocalAccepting | None:
+    def listen_locally(self) -> Accepting[LocalPeer] | None:
         if not sys.platform.startswith("linux"):
             return None
         return LocalListeningSocket(f"tidelog-{self.random.randbytes(16).hex()}")

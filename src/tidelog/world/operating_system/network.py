@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import socket
@@ -34,6 +35,9 @@ class SocketTransport:
 
     def send_file(self, fd: int, position: int, size_bytes: int, /) -> int:
         return os.sendfile(self.fd, fd, position, size_bytes)
+
+    def pass_file(self, fd: int, data: bytes, /) -> int:
+        raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
 
     def close(self) -> None:
         self._socket.close()
@@ -98,7 +102,7 @@ class LocalListeningSocket:
     """Accepts connections over an abstract Unix socket: it has no file and ends with the node."""
 
     def __init__(self, name: str) -> None:
-        self.name = f"@{name}"
+        self.address: Address = (f"@{name}", 0)
         self._socket = sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             sock.setblocking(False)
