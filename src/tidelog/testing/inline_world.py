@@ -1,7 +1,7 @@
 """A world for tests of the layers below the network: everything happens where it is asked for.
 
-Jobs run at once on the calling thread and the clock stands until a test moves it, so a test sees one
-order of events. Random numbers, which make ids, are the same again only with a seed.
+Jobs run at once on the calling thread and the clock stands until a test moves it, so a test sees
+one order of events. Random numbers, which make ids, are the same again only with a seed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ Result = TypeVar("Result")
 class InlineWorld:
     """A `World` without a network."""
 
-    def __init__(self, files: Files | None = None, *, now_ms: int = 0, seed: int | None = None) -> None:
+    def __init__(
+        self, files: Files | None = None, *, now_ms: int = 0, seed: int | None = None
+    ) -> None:
         self.files: Files = files or OsFiles()
         self.random = Random(seed)
         self.now_ms = now_ms
