@@ -58,7 +58,7 @@ class Reactor:
         self._wake_is_due = False
         self._timers: list[Timer] = []
         self._cancelled_count = 0
-        self._running = False
+        self.is_stopped = False
         self._closed = False
         self.turn_end_hooks: list[Callable[[], None]] = []
         self.turns = 0
@@ -114,15 +114,15 @@ class Reactor:
 
     def run(self) -> None:
         """Turn until `stop`. What was posted before the stop still runs."""
-        self._running = True
-        while self._running:
+        while not self.is_stopped:
             self.turn(_LONGEST_WAIT_S)
         self._run_posted()
         self._run_turn_end()
 
     def turn(self, longest_wait_s: float) -> None:
         """Wait for something to do, at most this long, and do it."""
-        events = self._poll(self._wait_s(longest_wait_s), _EVENTS_PER_TURN_MAX)
+        wait_s = min(longest_wait_s, self.seconds_until_due())
+        events = self._poll(wait_s, _EVENTS_PER_TURN_MAX)
         self.turns += 1
         self.now = self._monotonic()
         self.now_ms = self._wall_ms()
@@ -151,9 +151,11 @@ class Reactor:
         self._poller.close()
 
     def _stop(self) -> None:
-        self._running = False
+        self.is_stopped = True
 
-    def _wait_s(self, longest_wait_s: float) -> float:
+    def seconds_until_due(self) -> float:
+        """How long a turn may wait for sockets: until the next timer, and not at all when
+        something was posted."""
         if self._posted:
             return 0.0
         timers = self._timers
@@ -161,8 +163,8 @@ class Reactor:
             heappop(timers)
             self._cancelled_count -= 1
         if not timers:
-            return longest_wait_s
-        return max(0.0, min(longest_wait_s, timers[0].deadline - self._monotonic()))
+            return _LONGEST_WAIT_S
+        return max(0.0, timers[0].deadline - self._monotonic())
 
     def _clear_wake(self, _ready: int) -> None:
         self._poller.clear_wake()

@@ -1,0 +1,93 @@
+"""A simulated client: the real protocol over simulated connections, on a machine of its own."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+from tidelog.protocol.schema import Message
+from tidelog.server.peer_connection import PeerConnection, PeerError, PeerOptions
+from tidelog.server.reactor import Reactor
+from tidelog.server.structured_logs import StructuredLog
+from tidelog.testing.simulation.host import SimulatedHost
+from tidelog.testing.simulation.network import Network
+from tidelog.testing.simulation.simulation import SECOND_US, Simulation
+from tidelog.testing.simulation.tasks import Settled, Task
+from tidelog.world.network import Address
+
+Response = TypeVar("Response", bound=Message)
+
+
+class SimulatedClient:
+    """One client program: a machine, a connection to the node, and tasks that use it."""
+
+    def __init__(
+        self,
+        simulation: Simulation,
+        network: Network,
+        name: str,
+        address: Address,
+        *,
+        timeout_s: float = 5.0,
+        in_flight_max: int = 5,
+    ) -> None:
+        self.name = name
+        self.simulation = simulation
+        self.random = simulation.random(f"{name}/choices")
+        self.timeout_s = timeout_s
+        self.host = SimulatedHost(simulation, network, name)
+        self.host.boot()
+        self.errors = io.StringIO()
+        self.reactor = Reactor(
+            self.host, StructuredLog(now_ms=self.host.wall_ms, stream=self.errors)
+        )
+        options = PeerOptions(client_id=name, in_flight_max=in_flight_max)
+        self.connection = PeerConnection(address, self.host, self.reactor, options)
+        self.tasks: list[Task] = []
+        self.calls = 0
+        self.host.run(self.reactor)
+
+    def start(self, coroutine: Coroutine[Any, Any, object]) -> Task:
+        """Begin a task."""
+        task = Task(self.name, coroutine)
+        self.tasks.append(task)
+        self.simulation.after(0, task.step)
+        return task
+
+    async def call(
+        self, request: Message, answer: type[Response], *, version_max: int | None = None
+    ) -> Response:
+        """The answer to a request, in the newest version that both sides know, or up to
+        `version_max`. Raises PeerError."""
+        settled: Settled[Message] = Settled()
+
+        def done(response: Message | None, error: PeerError | None) -> None:
+            if response is not None:
+                settled.set(response)
+            else:
+                assert error is not None
+                settled.fail(error)
+
+        self.calls += 1
+        self.connection.call(request, done, timeout_s=self.timeout_s, version_max=version_max)
+        self.host.look_again()
+        response = await settled
+        assert isinstance(response, answer), f"{type(response)} in place of {answer}"
+        return response
+
+    async def sleep(self, seconds: float) -> None:
+        settled: Settled[None] = Settled()
+        self.simulation.after(int(seconds * SECOND_US), lambda: settled.set(None))
+        await settled
+
+    def trace(self, what: str) -> None:
+        self.simulation.trace(self.name, what)
+
+    def close(self) -> None:
+        """End the program; its connection ends with it."""
+        for task in self.tasks:
+            task.cancel()
+        self.host.end()
+
+
