@@ -20,6 +20,7 @@ from tidelog.cluster.controller_settings import ControllerSettings
 from tidelog.cluster.image import ConfigResourceType, Endpoint, MetadataDelta, MetadataImage
 from tidelog.cluster.metadata_log import DIRECTORY_NAME, MetadataLog, SnapshotOptions
 from tidelog.cluster.partition_registry import PartitionRegistry
+from tidelog.protocol.errors import ApiError
 from tidelog.protocol.uuids import random_uuid
 from tidelog.security.quotas import ClientQuotas
 from tidelog.server.acceptor import Acceptor
@@ -313,6 +314,16 @@ class Node:
             "directory_failed", directory=state.path, error=state.error, partitions=len(lost)
         )
         local.fail(lost)
+        online = tuple(each.directory_id for each in self.store.directories if each.online)
+        if online:
+            try:
+                # The next start has to know that topics may be deleted behind this one's back.
+                changed = self.controller.change_log_dirs(
+                    self.config.node_id, self.broker_epoch, online, self.metadata.latest
+                )
+                self.metadata.submit(changed.records)
+            except ApiError as error:
+                self.log.error("directory_failure_not_recorded", error=error)
 
     # Stop
 

@@ -130,6 +130,11 @@ class Journal:
         """Whether anything happened to the log since it was attached."""
         return self._states[log].has_changed
 
+    def detach(self, log: Log) -> None:
+        """Lets a log go of which the journal holds no frames."""
+        self._states.pop(log).removed = True
+        log.sink = None
+
     def delete(self, log: Log, done: Callable[[OSError | None], None]) -> None:
         """Lets a log go; `done` hears (on the writer thread) when its frames cannot come back."""
         state = self._states.pop(log)

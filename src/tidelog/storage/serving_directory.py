@@ -17,7 +17,7 @@ from tidelog.storage.journal import Journal, Post
 from tidelog.storage.journal_writer import NO_SPACE, segments_from
 from tidelog.storage.log import Log
 from tidelog.storage.log_directory import LogDirectory
-from tidelog.storage.partition_directory import deleted_directory_name
+from tidelog.storage.partition_directory import deleted_directory_name, stray_directory_name
 from tidelog.storage.recovery import RecoveredDirectory
 from tidelog.storage.store_options import StoreOptions
 from tidelog.storage.worker import Worker
@@ -116,6 +116,20 @@ class ServingDirectory:
                 self._files.rename(log.directory, target)
         except OSError as error:
             self.storage_error(error)
+
+    def set_aside(self, log: Log) -> Path:
+        """Takes a log out of service and renames its directory to one that is left alone.
+
+        For a log that nothing was appended to since it was opened. Raises OSError.
+        """
+        target = self.directory.path / stray_directory_name(log.topic_partition)
+        self._files.rename(log.directory, target)
+        self._files.sync_directory(self.directory.path)
+        if self.directory.logs.get(log.topic_partition) is log:
+            del self.directory.logs[log.topic_partition]
+        log.release()
+        self.journal.detach(log)
+        return target
 
     def discard_directory(self, path: Path) -> None:
         """Removes what a creation that failed has left."""
