@@ -32,7 +32,7 @@ from tidelog.storage.journal_writer import (
     segments_from,
 )
 from tidelog.storage.store_options import StoreOptions
-from tidelog.storage.worker import Worker
+from tidelog.storage.worker import OnCrash, Worker
 
 if TYPE_CHECKING:
     from tidelog.storage.log import Log
@@ -60,12 +60,15 @@ class Journal:
         post: Post,
         on_failure: Callable[[OSError], None],
         on_progress: Callable[[], None],
+        on_crash: OnCrash,
     ) -> None:
         self._directory = directory
         self._maintenance = maintenance
         self._post = post
         self._on_failure = on_failure
         self._on_progress = on_progress
+        self._on_crash = on_crash
+        self._thread_name = f"tidelog-journal {directory}"
         self._states: dict[Log, JournaledLog] = {}
         self._truncated: dict[Log, dict[str, OpenFile]] = {}
         self._pending: list[Item] = []
@@ -92,9 +95,7 @@ class Journal:
         self._groups: SimpleQueue[list[Item] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
         if options.threaded:
-            self._thread = threading.Thread(
-                target=self._run, name=f"tidelog-journal {directory}", daemon=True
-            )
+            self._thread = threading.Thread(target=self._run, name=self._thread_name, daemon=True)
             self._thread.start()
 
     @property
@@ -273,7 +274,16 @@ class Journal:
             except Empty:
                 pass
             if items:
-                self._post(partial(self._completed, self._writer.write_group(items), items))
+                self._post(partial(self._completed, self._write(items), items))
+
+    def _write(self, items: list[Item]) -> list[Completion]:
+        """A group on the journal's thread, which outlives a bug so that all who wait are told."""
+        try:
+            return self._writer.write_group(items)
+        except BaseException as error:  # noqa: BLE001  whatever it is, the node has to know
+            self._writer.give_up(items, error)
+            self._on_crash(self._thread_name, error)
+            return []
 
     def _completed(self, completions: list[Completion], group: list[Item]) -> None:
         error = self._writer.error

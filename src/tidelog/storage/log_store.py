@@ -31,6 +31,7 @@ from tidelog.storage.partition_metadata import write_topic_id
 from tidelog.storage.recovery import ConfigFor, RecoveryProgress, recover_directory
 from tidelog.storage.serving_directory import ServingDirectory
 from tidelog.storage.store_options import StoreOptions
+from tidelog.storage.worker import OnCrash, log_crash
 
 logger = logging.getLogger(__name__)
 
@@ -68,6 +69,7 @@ class LogStore:
         self._directories: list[LogDirectory] = []
         self._serving: list[ServingDirectory] = []
         self._post: Post = lambda call: call()
+        self._on_crash: OnCrash = log_crash
 
     @classmethod
     def open(
@@ -80,11 +82,13 @@ class LogStore:
         files: Files = _REAL_FILES,
         config_for: ConfigFor | None = None,
         progress: Callable[[RecoveryProgress], None] | None = None,
+        on_crash: OnCrash = log_crash,
     ) -> LogStore:
         """Locks the directories and recovers all logs in them.
 
         `post` schedules a call on the loop thread. `config_for` tells the settings of the logs that
-        are found; without it they get the defaults until `set_config`. A directory whose disk
+        are found; without it they get the defaults until `set_config`. `on_crash` hears when a
+        background thread meets a bug; the store does not close cleanly then. A directory whose disk
         fails is offline, as long as another one works. Raises LogDirectoryError (in use, of
         another node), RecoveryError and CorruptFileError (damaged files; the text says what to do).
         """
@@ -93,6 +97,7 @@ class LogStore:
         store = cls(files, options, cluster_id, now_ms)
         store._directories = claimed
         store._post = post
+        store._on_crash = on_crash
         try:
             for directory in claimed:
                 if directory.online:
@@ -369,6 +374,7 @@ class LogStore:
                 post=post,
                 high_watermark_of=lambda log: self.high_watermark_of(log),
                 on_failure=self._directory_failed,
+                on_crash=self._on_crash,
                 now_ms=self._now_ms,
             )
         except OSError as error:
