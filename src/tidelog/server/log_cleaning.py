@@ -68,7 +68,7 @@ class LogCleaning:
                 node.reactor.post,
                 bytes_per_second_max=config.log_cleaner_io_max_bytes_per_second,
             ),
-            Worker("cleaner-disk"),
+            Worker("cleaner-disk", on_crash=node.crash),
             OsFiles(),
             post=node.reactor.post,
             last_stable_offset=self._last_stable_offset,

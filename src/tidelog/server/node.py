@@ -19,6 +19,8 @@ from tidelog.cluster.controller_settings import ControllerSettings
 from tidelog.cluster.image import ConfigResourceType, Endpoint, MetadataDelta, MetadataImage
 from tidelog.cluster.metadata_log import DIRECTORY_NAME, MetadataLog, SnapshotOptions
 from tidelog.cluster.partition_registry import PartitionRegistry
+from tidelog.errors import TidelogError
+from tidelog.protocol.errors import ApiError
 from tidelog.protocol.uuids import random_uuid
 from tidelog.security.quotas import ClientQuotas
 from tidelog.server.acceptor import Acceptor, LocalAcceptor, accept_locally, accept_on
@@ -55,6 +57,16 @@ _SWITCH_INTERVAL_S = 0.001
 _PROGRESS_INTERVAL_S = 2.0
 _FINISH_S_MAX = 5.0
 _FINISH_POLL_S = 0.01
+
+
+class NodeCrashedError(TidelogError):
+    """A background thread met a bug, and the node has ended."""
+
+    def __init__(self, bug: BaseException) -> None:
+        super().__init__(
+            f"the node ended because of a bug ({type(bug).__name__}: {bug}); the log has the "
+            "traceback. Start it again: what was acknowledged is recovered"
+        )
 
 
 class Node:
@@ -95,6 +107,7 @@ class Node:
         self._acceptors: list[Acceptor[Address]] = []
         self._local_acceptor: LocalAcceptor | None = None
         self._is_stopping = False
+        self._bug: BaseException | None = None
 
     store: LogStore
     groups: GroupCoordinator
@@ -165,6 +178,7 @@ class Node:
             ),
             world=self.world,
             post=self.reactor.post,
+            on_crash=self.crash,
             progress=RecoveryLines(self.log, self.world.monotonic).tell,
         )
         self.store.high_watermark_of = self._high_watermark_of
@@ -268,11 +282,16 @@ class Node:
     # While it runs
 
     def run(self) -> None:
-        """Serve until `request_stop`, then shut down cleanly."""
+        """Serve until `request_stop`, then shut down cleanly.
+
+        Raises NodeCrashedError when a background thread has met a bug.
+        """
         try:
             self.reactor.run()
         finally:
             self._close()
+        if self._bug is not None:
+            raise NodeCrashedError(self._bug) from self._bug
 
     def _end_turn(self) -> None:
         """All appends of a turn become durable together, all answers leave together."""
@@ -317,11 +336,30 @@ class Node:
             "directory_failed", directory=state.path, error=state.error, partitions=len(lost)
         )
         local.fail(lost)
+        online = tuple(each.directory_id for each in self.store.directories if each.online)
+        if online:
+            try:
+                # The next start has to know that topics may be deleted behind this one's back.
+                changed = self.controller.change_log_dirs(
+                    self.config.node_id, self.broker_epoch, online, self.metadata.latest
+                )
+                self.metadata.submit(changed.records)
+            except ApiError as error:
+                self.log.error("directory_failure_not_recorded", error=error)
 
     # Stop
 
     def request_stop(self) -> None:
         """Shut down cleanly. From any thread and any number of times; returns at once."""
+        self.reactor.post(self._begin_stop)
+
+    def crash(self, thread: str, error: BaseException) -> None:
+        """End because a background thread has met a bug; from any thread, returns at once.
+
+        What it did not do is left to the next start's recovery, as after a kill.
+        """
+        self._bug = self._bug or error
+        self.log.critical("thread_failed", error, thread=thread)
         self.reactor.post(self._begin_stop)
 
     def _begin_stop(self) -> None:
@@ -352,7 +390,7 @@ class Node:
         self.transactions.close()
         self.groups.close()
         self.metadata.close()
-        self.store.close(clean=True)
+        self.store.close(clean=self._bug is None)
         self.reactor.close()
         self.log.info("node_stopped", node_id=self.config.node_id)
 

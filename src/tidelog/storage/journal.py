@@ -32,7 +32,7 @@ from tidelog.storage.journal_writer import (
     segments_from,
 )
 from tidelog.storage.store_options import StoreOptions
-from tidelog.storage.worker import Worker
+from tidelog.storage.worker import OnCrash, Worker
 from tidelog.world.files import Files
 
 if TYPE_CHECKING:
@@ -61,12 +61,15 @@ class Journal:
         post: Post,
         on_failure: Callable[[OSError], None],
         on_progress: Callable[[], None],
+        on_crash: OnCrash,
     ) -> None:
         self._directory = directory
         self._maintenance = maintenance
         self._post = post
         self._on_failure = on_failure
         self._on_progress = on_progress
+        self._on_crash = on_crash
+        self._thread_name = f"tidelog-journal {directory}"
         self._states: dict[Log, JournaledLog] = {}
         self._truncated: dict[Log, dict[str, OpenFile]] = {}
         self._pending: list[Item] = []
@@ -93,9 +96,7 @@ class Journal:
         self._groups: SimpleQueue[list[Item] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
         if options.threaded:
-            self._thread = threading.Thread(
-                target=self._run, name=f"tidelog-journal {directory}", daemon=True
-            )
+            self._thread = threading.Thread(target=self._run, name=self._thread_name, daemon=True)
             self._thread.start()
 
     @property
@@ -130,6 +131,11 @@ class Journal:
     def has_changed(self, log: Log) -> bool:
         """Whether anything happened to the log since it was attached."""
         return self._states[log].has_changed
+
+    def detach(self, log: Log) -> None:
+        """Lets a log go of which the journal holds no frames."""
+        self._states.pop(log).removed = True
+        log.sink = None
 
     def delete(self, log: Log, done: Callable[[OSError | None], None]) -> None:
         """Lets a log go; `done` hears (on the writer thread) when its frames cannot come back."""
@@ -269,7 +275,16 @@ class Journal:
             except Empty:
                 pass
             if items:
-                self._post(partial(self._completed, self._writer.write_group(items), items))
+                self._post(partial(self._completed, self._write(items), items))
+
+    def _write(self, items: list[Item]) -> list[Completion]:
+        """A group on the journal's thread, which outlives a bug so that all who wait are told."""
+        try:
+            return self._writer.write_group(items)
+        except BaseException as error:  # noqa: BLE001  whatever it is, the node has to know
+            self._writer.give_up(items, error)
+            self._on_crash(self._thread_name, error)
+            return []
 
     def _completed(self, completions: list[Completion], group: list[Item]) -> None:
         error = self._writer.error

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from tidelog.protocol.schema import Message
@@ -89,5 +89,3 @@ class SimulatedClient:
         for task in self.tasks:
             task.cancel()
         self.host.end()
-
-

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TextIO, TypeVar
 
 from tidelog.testing.simulation.disk import PowerCut, SimulatedDisk
+
 from tidelog.testing.simulation.network import (
     Network,
     SimulatedAccepting,

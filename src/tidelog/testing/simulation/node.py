@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
+from tidelog.testing.simulation.disk import DiskFaults, PowerCut, SimulatedDisk
+
 from tidelog.errors import TidelogError
 from tidelog.server.config import NodeConfig
 from tidelog.server.node import Node
-from tidelog.testing.simulation.disk import DiskFaults, PowerCut, SimulatedDisk
 from tidelog.testing.simulation.host import HostFaults, SimulatedHost
 from tidelog.testing.simulation.network import Network
 from tidelog.testing.simulation.simulation import Simulation
