@@ -24,7 +24,6 @@ OPTIONS = StoreOptions(
     direct_sync_bytes=3000,
     checkpoint_journal_bytes=48 << 10,
     checkpoint_appended_bytes=200 << 10,
-    threaded=False,
 )
 
 

@@ -35,7 +35,6 @@ OPTIONS = StoreOptions(
     journal_first_file_bytes=16 << 10,
     journal_spares_max=1,
     direct_sync_bytes=6000,
-    threaded=False,
 )
 CONFIG = LogConfig(segment_bytes=4000, index_interval_bytes=200, durability="fsync")
 TOPICS = ("plain", "transactional")

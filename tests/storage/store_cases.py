@@ -19,7 +19,6 @@ SMALL = StoreOptions(
     journal_file_bytes=64 << 10,
     journal_first_file_bytes=32 << 10,
     direct_sync_bytes=1 << 30,
-    threaded=False,
 )
 TOPIC_ID = bytes(range(1, 17))
 ORDERS = TopicPartition("orders", 0)

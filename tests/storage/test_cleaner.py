@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,15 +13,13 @@ from tidelog.protocol.records import Record, decode_batches, encode_batch
 from tidelog.protocol.topic_partition import TopicPartition
 from tidelog.storage.append_result import Origin
 from tidelog.storage.cleaner import CHECKPOINT_NAME, Cleaner, measure
-from tidelog.storage.compaction import CompactionTask
-from tidelog.storage.compaction_process import OnEvent, run_task
+from tidelog.storage.compaction import CompactionEvent, CompactionTask, run_task
 from tidelog.storage.log import Log
 from tidelog.storage.log_config import LogConfig
 from tidelog.storage.log_loading import open_log
 from tidelog.storage.offset_checkpoint import read_offsets
-from tidelog.storage.worker import Worker
 from tidelog.testing.faults import FaultyFiles, PowerCut
-from tidelog.testing.inline_world import InlineWorld
+from tidelog.testing.inline_world import InlineWorker, InlineWorld
 from tidelog.world.files import Files
 from tidelog.world.operating_system.files import OsFiles
 
@@ -33,7 +32,10 @@ COMPACTED = LogConfig(
 )
 
 
-class InlineWorker:
+OnEvent = Callable[[CompactionEvent], None]
+
+
+class InlineCompaction:
     """Carries out a pass where it is asked for, or, while `holds`, keeps the events back."""
 
     def __init__(self, files: Files) -> None:
@@ -70,11 +72,11 @@ class Shop:
         self.files: Files = files or OsFiles()
         self.config = config
         self.logs: dict[TopicPartition, Log] = {}
-        self.worker = InlineWorker(self.files)
+        self.worker = InlineCompaction(self.files)
         self.cleaner = Cleaner(
             self.logs,
             self.worker,
-            Worker("disk", threaded=False),
+            InlineWorker(),
             self.files,
             post=lambda callback: callback(),
             last_stable_offset=lambda log: (

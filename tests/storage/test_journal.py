@@ -3,7 +3,6 @@
 import errno
 from dataclasses import replace
 from pathlib import Path
-from queue import SimpleQueue
 
 import pytest
 
@@ -112,7 +111,7 @@ def test_a_big_group_syncs_its_segment_instead_of_writing_it_twice(tmp_path: Pat
 
 def test_the_thread_makes_turns_durable_and_reports_on_the_loop(tmp_path: Path) -> None:
     loop = Loop()
-    options = replace(SMALL, threaded=True)
+    options = SMALL
     store = LogStore.open([tmp_path], options, world=OperatingSystem(), post=loop.post)
     logs = [store.create(TopicPartition("orders", n), TOPIC_ID, LogConfig()) for n in range(3)]
     reported: list[int] = []
@@ -158,9 +157,7 @@ def test_an_append_larger_than_a_journal_file_is_synced_directly(tmp_path: Path)
 
 def test_an_append_that_was_truncated_meanwhile_is_not_reported(tmp_path: Path) -> None:
     loop = Loop()
-    store = LogStore.open(
-        [tmp_path], replace(SMALL, threaded=True), world=OperatingSystem(), post=loop.post
-    )
+    store = LogStore.open([tmp_path], SMALL, world=OperatingSystem(), post=loop.post)
     log = store.create(ORDERS, TOPIC_ID, LogConfig())
     append(log, b"a")
     append(log, b"b", b"c")
@@ -331,9 +328,9 @@ def test_a_bug_on_the_journals_thread_is_told_to_all_who_wait(
     crashes: list[tuple[str, BaseException]] = []
     store = LogStore.open(
         [tmp_path],
-        replace(SMALL, threaded=True),
+        SMALL,
+        world=OperatingSystem(),
         post=loop.post,
-        now_ms=1000,
         on_crash=lambda thread, error: crashes.append((thread, error)),
     )
     log = store.create(ORDERS, TOPIC_ID, LogConfig())
@@ -352,11 +349,13 @@ def test_a_bug_on_the_journals_thread_is_told_to_all_who_wait(
     assert not store.directories[0].online
     ((thread, error),) = crashes
     assert (thread.split()[0], str(error)) == ("tidelog-journal", "injected bug")
-    passed: SimpleQueue[int] = SimpleQueue()
+    passed: list[int] = []
+    failures: list[OSError | None] = []
     journal = store._serving[0].journal
-    journal.fence(passed.put)
-    assert passed.get(timeout=30) == -1
-    with pytest.raises(OSError, match="injected bug"):
-        journal.settle_checkpoint(0)
+    journal.fence(passed.append)
+    journal.settle_checkpoint(0, failures.append)
+    loop.run_until(lambda: bool(passed and failures))
+    assert passed == [-1]
+    assert "injected bug" in str(failures[0])
     store.close()
     assert not (tmp_path / ".kafka_cleanshutdown").exists()

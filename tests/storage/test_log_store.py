@@ -249,7 +249,7 @@ def test_checkpoints_come_by_time(tmp_path: Path) -> None:
 
 def test_a_checkpoint_on_its_thread_goes_beside_appends(tmp_path: Path) -> None:
     loop = Loop()
-    options = replace(SMALL, threaded=True, checkpoint_journal_bytes=20 << 10)
+    options = replace(SMALL, checkpoint_journal_bytes=20 << 10)
     store = LogStore.open([tmp_path], options, world=OperatingSystem(), post=loop.post)
     logs = [store.create(TopicPartition("orders", n), TOPIC_ID, LogConfig()) for n in range(40)]
     for turn in range(50):
@@ -398,9 +398,7 @@ def test_a_full_disk_answers_an_error_and_heals(tmp_path: Path) -> None:
 
 def test_partitions_may_be_deleted_while_checkpoints_run(tmp_path: Path) -> None:
     loop = Loop()
-    store = LogStore.open(
-        [tmp_path], replace(SMALL, threaded=True), world=OperatingSystem(), post=loop.post
-    )
+    store = LogStore.open([tmp_path], SMALL, world=OperatingSystem(), post=loop.post)
     for round_number in range(15):
         logs = [
             store.create(TopicPartition("orders", n), bytes([round_number + 1] * 16), config)

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidelog.storage.worker import Worker
-from tidelog.world.operating_system.files import OsFiles
-
 if TYPE_CHECKING:
     from tidelog.server.node import Node
     from tidelog.server.reactor import Timer
@@ -58,18 +55,20 @@ class LogCleaning:
 
     def _make_cleaner(self) -> Cleaner:
         from tidelog.storage.cleaner import Cleaner
-        from tidelog.storage.compaction_process import CompactionProcess
+        from tidelog.storage.compaction import failed_pass, run_task
 
         node = self._node
         config = node.config
         return Cleaner(
             node.store.logs,
-            CompactionProcess(
+            node.world.start_isolated(
+                run_task,
+                failed_pass,
                 node.reactor.post,
                 bytes_per_second_max=config.log_cleaner_io_max_bytes_per_second,
             ),
-            Worker("cleaner-disk", on_crash=node.crash),
-            OsFiles(),
+            node.world.start_worker("cleaner-disk", node.crash),
+            node.world.files,
             post=node.reactor.post,
             last_stable_offset=self._last_stable_offset,
             dedupe_buffer_bytes=config.log_cleaner_dedupe_buffer_size,

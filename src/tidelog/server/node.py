@@ -86,6 +86,7 @@ class Node:
             level=Level[config.logging_level.upper()],
             as_json=config.logging_format == "json",
             now_ms=world.wall_ms,
+            stream=world.log_stream,
         )
         self.metrics = Metrics()
         self.reactor = Reactor(world, self.log)
@@ -289,9 +290,7 @@ class Node:
         try:
             self.reactor.run()
         finally:
-            self._close()
-        if self._bug is not None:
-            raise NodeCrashedError(self._bug) from self._bug
+            self.finish()
 
     def _end_turn(self) -> None:
         """All appends of a turn become durable together, all answers leave together."""
@@ -384,8 +383,11 @@ class Node:
         self.connections.close_all("the node stops")
         self.reactor.stop()
 
-    def _close(self) -> None:
-        """Write everything down and let go of it."""
+    def finish(self) -> None:
+        """Write everything down and let go of it: the loop has ended.
+
+        Raises NodeCrashedError when it ended because a background thread has met a bug.
+        """
         self.cleaning.close()
         self.transactions.close()
         self.groups.close()
@@ -393,6 +395,8 @@ class Node:
         self.store.close(clean=self._bug is None)
         self.reactor.close()
         self.log.info("node_stopped", node_id=self.config.node_id)
+        if self._bug is not None:
+            raise NodeCrashedError(self._bug) from self._bug
 
 
 class RecoveryLines:

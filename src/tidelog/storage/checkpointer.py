@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from tidelog.protocol.topic_partition import TopicPartition
@@ -28,8 +27,9 @@ from tidelog.storage.offset_checkpoint import (
     RECOVERY_POINTS,
     write_offsets,
 )
-from tidelog.storage.worker import Worker
+from tidelog.world import World
 from tidelog.world.files import Files
+from tidelog.world.workers import Worker
 
 logger = logging.getLogger(__name__)
 
@@ -77,7 +77,7 @@ class Checkpointer:
 
     def __init__(
         self,
-        files: Files,
+        world: World,
         directory: LogDirectory,
         journal: Journal,
         maintenance: Worker,
@@ -87,7 +87,8 @@ class Checkpointer:
         high_watermark_of: HighWatermarkOf,
         on_failure: Callable[[OSError], None],
     ) -> None:
-        self._files = files
+        self._world = world
+        self._files = world.files
         self._directory = directory
         self._journal = journal
         self._maintenance = maintenance
@@ -117,11 +118,12 @@ class Checkpointer:
         for part in flushes:
             offsets.recovery_points[part.log.topic_partition] = part.flush.offset
         self.running = True
-        self._journal.fence(
-            lambda lsn: self._maintenance.submit(
-                partial(self._run, lsn, flushes, truncated, offsets)
-            )
-        )
+
+        def passed(lsn: int) -> None:
+            if lsn >= 0:
+                self._maintenance.submit(partial(self._run, lsn, flushes, truncated, offsets))
+
+        self._journal.fence(passed)
 
     def _is_due(self, log: Log) -> bool:
         """What the journal holds must be synced before the journal forgets it. Otherwise logs in
@@ -146,20 +148,18 @@ class Checkpointer:
     def _run(
         self, lsn: int, flushes: list[LogFlush], truncated: Truncated, offsets: OffsetCheckpoints
     ) -> None:
-        if lsn < 0:
-            return
-        error: OSError | None = None
         try:
             self._sync(flushes, truncated)
         except OSError as failure:
             self._post(partial(self._on_failure, failure))
             return
+        finish = partial(self._finish, flushes, truncated)
         try:
             offsets.write(self._files, self._directory)
-            self._journal.settle_checkpoint(lsn)
         except OSError as failure:
-            error = failure
-        self._post(partial(self._finish, flushes, truncated, error))
+            self._post(partial(finish, failure))
+        else:
+            self._post(partial(self._journal.settle_checkpoint, lsn, finish))
 
     def _sync(self, flushes: list[LogFlush], truncated: Truncated) -> None:
         if len(flushes) < _FEW_FLUSHES:
@@ -167,11 +167,12 @@ class Checkpointer:
                 self._journal.run_flush(part.log, part.flush)
         else:
             # The filesystem merges syncs that run side by side.
-            with ThreadPoolExecutor(self._sync_threads) as pool:
-                for _ in pool.map(
-                    lambda part: self._journal.run_flush(part.log, part.flush), flushes
-                ):
-                    pass
+            for _ in self._world.side_by_side(
+                lambda part: self._journal.run_flush(part.log, part.flush),
+                flushes,
+                threads=self._sync_threads,
+            ):
+                pass
         for log, cut_files in truncated.items():
             self._sync_truncated(log, cut_files)
         self._files.sync_directory(self._directory.path)

@@ -1,7 +1,7 @@
 """The cleaner: chooses which compacted log to clean next, and swaps in what compaction wrote.
 
 Everything here runs on the loop thread and is cheap: the work per record is in
-`tidelog.storage.compaction`, which a `CompactionWorker` carries out elsewhere, and what has to be
+`tidelog.storage.compaction`, which an `Isolated` worker carries out elsewhere, and what has to be
 synced is synced by the `disk` worker. One pass is under way at a time. Where each log's dirty part
 begins is kept in `cleaner-offset-checkpoint`, a file per log directory in Kafka's format.
 """
@@ -25,14 +25,13 @@ from tidelog.storage.compaction import (
     CompactionTask,
     SourceSegment,
 )
-from tidelog.storage.compaction_process import CompactionWorker
 from tidelog.storage.files import CorruptFileError
 from tidelog.storage.log import Log
 from tidelog.storage.offset_checkpoint import read_offsets, write_offsets
 from tidelog.storage.segment import Segment
 from tidelog.storage.segment_swap import begin_swap
-from tidelog.storage.worker import Worker
 from tidelog.world.files import Files
+from tidelog.world.workers import Isolated, Worker
 
 CHECKPOINT_NAME = "cleaner-offset-checkpoint"
 
@@ -120,7 +119,7 @@ class Cleaner:
     def __init__(
         self,
         logs: Mapping[TopicPartition, Log],
-        worker: CompactionWorker,
+        worker: Isolated[CompactionTask, CompactionEvent],
         disk: Worker,
         files: Files,
         *,

@@ -310,3 +310,20 @@ def _naming(segment: SourceSegment) -> Iterator[None]:
         raise
     except (IndexError, ValueError, struct.error, TidelogError) as error:
         raise CorruptFileError(segment.path, f"malformed records: {error}") from error
+
+
+def run_task(
+    task: CompactionTask, files: Files, on_bytes: Callable[[int], None]
+) -> Iterator[CompactionEvent]:
+    """The events of a pass, with what can go wrong in it as the last one."""
+    try:
+        yield from compact(task, files, on_bytes)
+    except CorruptFileError as error:
+        yield CompactionFailure(str(error), is_corrupt=True)
+    except OSError as error:
+        yield CompactionFailure(str(error), is_corrupt=False)
+
+
+def failed_pass(problem: str, is_bug: bool) -> CompactionEvent:
+    """The end of a pass whose process came to an end; after a bug trying again would not help."""
+    return CompactionFailure(problem, is_corrupt=is_bug)

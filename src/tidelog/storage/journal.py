@@ -1,17 +1,16 @@
 """The journal of one log directory, as the loop thread sees it.
 
-Appends collect in a group until `commit` hands the group to the writer thread at the end of a loop
-turn; while the writer syncs one group the next ones queue up, and it takes all that wait at once.
-What has become durable comes back in one call per sync through `post`.
+Appends collect in a group until `commit` hands the group to a worker at the end of a loop turn.
+While it syncs one group the next ones queue up, and it takes all that wait at once. What has become
+durable comes back in one call per sync through `post`.
 """
 
 from __future__ import annotations
 
-import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
 from tidelog.protocol.errors import ApiError, ErrorCode
@@ -21,7 +20,6 @@ from tidelog.storage.journal_files import JournalFiles
 from tidelog.storage.journal_format import FrameKind
 from tidelog.storage.journal_writer import (
     Append,
-    Completion,
     Fence,
     Item,
     JournaledLog,
@@ -29,11 +27,12 @@ from tidelog.storage.journal_writer import (
     Mark,
     Sync,
     Synced,
+    WrittenGroup,
     segments_from,
 )
 from tidelog.storage.store_options import StoreOptions
-from tidelog.storage.worker import OnCrash, Worker
-from tidelog.world.files import Files
+from tidelog.world import World
+from tidelog.world.workers import OnCrash, Worker
 
 if TYPE_CHECKING:
     from tidelog.storage.log import Log
@@ -51,7 +50,7 @@ class Journal:
 
     def __init__(
         self,
-        files: Files,
+        world: World,
         directory: Path,
         options: StoreOptions,
         *,
@@ -68,16 +67,15 @@ class Journal:
         self._post = post
         self._on_failure = on_failure
         self._on_progress = on_progress
-        self._on_crash = on_crash
-        self._thread_name = f"tidelog-journal {directory}"
         self._states: dict[Log, JournaledLog] = {}
         self._truncated: dict[Log, dict[str, OpenFile]] = {}
         self._pending: list[Item] = []
         self.waiting_bytes = 0
         self.bytes_since_checkpoint = 0
         self.failed = False
+        self._world = world
         self.journal_files = JournalFiles(
-            files,
+            world,
             directory,
             file_bytes=options.journal_file_bytes,
             spares_max=options.journal_spares_max,
@@ -85,7 +83,7 @@ class Journal:
             next_lsn=next_lsn,
         )
         self._writer = JournalWriter(
-            files,
+            world.files,
             self.journal_files,
             self.journal_files.start(
                 min(options.journal_first_file_bytes, options.journal_file_bytes)
@@ -93,11 +91,9 @@ class Journal:
             direct_sync_bytes=options.direct_sync_bytes,
             want_next_file=lambda: maintenance.submit(self._prepare_next_file),
         )
-        self._groups: SimpleQueue[list[Item] | None] = SimpleQueue()
-        self._thread: threading.Thread | None = None
-        if options.threaded:
-            self._thread = threading.Thread(target=self._run, name=self._thread_name, daemon=True)
-            self._thread.start()
+        self._groups: deque[list[Item]] = deque()
+        self._job_is_due = False
+        self._worker = world.start_worker(f"tidelog-journal {directory}", on_crash)
 
     @property
     def unsettled_bytes(self) -> int:
@@ -113,7 +109,7 @@ class Journal:
 
     def attach(self, log: Log, *, identity_synced: bool = True) -> None:
         """Takes a log on. A new one needs `sync_identity`, which may come later."""
-        self._states[log] = JournaledLog(log, identity_synced)
+        self._states[log] = JournaledLog(log, identity_synced, self._world.make_lock())
         log.sink = self
 
     def sync_identity(self, log: Log) -> None:
@@ -138,7 +134,7 @@ class Journal:
         log.sink = None
 
     def delete(self, log: Log, done: Callable[[OSError | None], None]) -> None:
-        """Lets a log go; `done` hears (on the writer thread) when its frames cannot come back."""
+        """Lets a log go; `done` hears when its frames cannot come back."""
         state = self._states.pop(log)
         state.generation += 1
         state.removed = True
@@ -174,10 +170,10 @@ class Journal:
         self._truncated.setdefault(log, {})[cut_file.path] = cut_file
         within = log.log_start_offset < offset <= log.log_end_offset
         kind = FrameKind.TRUNCATION if within else FrameKind.RESTART
-        outcome: SimpleQueue[OSError | None] = SimpleQueue()
-        self._pending.append(Mark(kind, state, offset, outcome.put, cut_file))
+        self._pending.append(Mark(kind, state, offset, None, cut_file))
         self.commit()
-        if (error := outcome.get()) is not None:
+        self._worker.drain()
+        if (error := self._writer.error) is not None:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self._directory}: {error}")
 
     def sync(self, log: Log, data_files: Sequence[OpenFile]) -> None:
@@ -192,16 +188,18 @@ class Journal:
         """Hands over everything submitted so far; cheap when there is nothing."""
         if not self._pending:
             return
-        group, self._pending = self._pending, []
-        if self._thread is None:
-            self._completed(self._writer.write_group(group), group)
-        else:
-            self._groups.put(group)
+        self._groups.append(self._pending)
+        self._pending = []
+        # A job that is due takes all groups that wait. It lowers the flag before it looks, so what
+        # comes after that look gets a job of its own.
+        if not self._job_is_due:
+            self._job_is_due = True
+            self._worker.submit(self._write_groups)
 
     def fence(self, passed: Callable[[int], None]) -> None:
         """Tells, when all that was submitted so far is durable, where on the tape it ends.
 
-        `passed` runs on the writer thread; -1 means that the journal has failed.
+        `passed` hears -1 when the journal has failed.
         """
         self.bytes_since_checkpoint = 0
         self._pending.append(Fence(passed))
@@ -238,63 +236,75 @@ class Journal:
         if state is not None and closed_paths:
             self._pending.append(Synced(state, closed_paths, generation))
 
-    def settle_checkpoint(self, lsn: int) -> None:
-        """The segments hold everything below `lsn`: says so on disk, then frees journal files.
+    def settle_checkpoint(self, lsn: int, done: Callable[[OSError | None], None]) -> None:
+        """The segments hold everything below `lsn`: says so on disk, then frees journal files."""
 
-        Blocks; maintenance thread. Raises OSError.
-        """
-        outcome: SimpleQueue[OSError | None] = SimpleQueue()
-        mark: list[Item] = [Mark(FrameKind.CHECKPOINT, None, lsn, outcome.put)]
-        if self._thread is None:
-            self._completed(self._writer.write_group(mark), mark)
-        else:
-            self._groups.put(mark)
-        if (error := outcome.get()) is not None:
-            raise error
+        def settled(error: OSError | None) -> None:
+            if error is not None:
+                done(error)
+            else:
+                self._maintenance.submit(partial(self._release, lsn, done))
+
+        self._pending.append(Mark(FrameKind.CHECKPOINT, None, lsn, settled))
+        self.commit()
+
+    def _release(self, lsn: int, done: Callable[[OSError | None], None]) -> None:
+        error: OSError | None = None
+        try:
+            self.journal_files.release_below(lsn)
+        except OSError as failure:
+            error = failure
+        self._post(partial(done, error))
+
+    # The end, when the loop has ended: here the caller waits
+
+    def drain(self) -> int:
+        """Makes durable what was submitted; returns where the journal ends, -1 if it has failed."""
+        self.commit()
+        self._worker.drain()
+        return -1 if self._writer.error is not None else self._writer.written_lsn
+
+    def settle_at_end(self, lsn: int) -> None:
+        """As `settle_checkpoint`, after `drain`. Raises OSError."""
+        self._writer.write_group([Mark(FrameKind.CHECKPOINT, None, lsn)])
+        if self._writer.error is not None:
+            raise self._writer.error
         self.journal_files.release_below(lsn)
 
     def close(self) -> None:
-        """Makes durable what was submitted and ends the thread; completions still go to `post`."""
+        """Makes durable what was submitted and ends; completions still go to `post`."""
         self.commit()
-        if self._thread is not None:
-            self._groups.put(None)
-            self._thread.join()
+        self._worker.close()
         self.journal_files.close()
 
-    def _run(self) -> None:
-        open_ended = True
-        while open_ended:
-            group = self._groups.get()
-            open_ended = group is not None
-            items = group or []
-            try:
-                while open_ended:
-                    group = self._groups.get_nowait()
-                    open_ended = group is not None
-                    items += group or []
-            except Empty:
-                pass
-            if items:
-                self._post(partial(self._completed, self._write(items), items))
+    # Beside the loop, and back
 
-    def _write(self, items: list[Item]) -> list[Completion]:
-        """A group on the journal's thread, which outlives a bug so that all who wait are told."""
+    def _write_groups(self) -> None:
+        self._job_is_due = False
+        items: list[Item] = []
+        while self._groups:
+            items += self._groups.popleft()
+        if not items:
+            return
         try:
-            return self._writer.write_group(items)
-        except BaseException as error:  # noqa: BLE001  whatever it is, the node has to know
-            self._writer.give_up(items, error)
-            self._on_crash(self._thread_name, error)
-            return []
+            written = self._writer.write_group(items)
+        except BaseException as error:
+            # A bug, which ends the node; all who wait for the group are told before that.
+            self._post(partial(self._completed, self._writer.give_up(items, error), items))
+            raise
+        self._post(partial(self._completed, written, items))
 
-    def _completed(self, completions: list[Completion], group: list[Item]) -> None:
+    def _completed(self, written: WrittenGroup, group: list[Item]) -> None:
         error = self._writer.error
         if error is not None and not self.failed:
             self.failed = True
             self._on_failure(error)
         self.waiting_bytes -= sum(len(item.batches) for item in group if type(item) is Append)
-        for state, generation, next_offset in completions:
+        for state, generation, next_offset in written.completions:
             if state.generation == generation:
                 state.log.mark_durable(next_offset)
+        for call in written.calls:
+            self._post(call)
         self._on_progress()
 
     def _prepare_next_file(self) -> None:

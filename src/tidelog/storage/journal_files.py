@@ -12,7 +12,6 @@ What a spare holds does not matter; a `.journal` file always has a valid header 
 from __future__ import annotations
 
 import os
-import threading
 from pathlib import Path
 
 from tidelog.storage.files import OpenFile, write_fully
@@ -23,7 +22,7 @@ from tidelog.storage.journal_format import (
     journal_file_name,
     parse_journal_file_name,
 )
-from tidelog.world.files import Files
+from tidelog.world import World
 
 SPARE_SUFFIX = ".spare"
 NEW_SUFFIX = ".new"
@@ -54,7 +53,7 @@ class JournalFiles:
 
     def __init__(
         self,
-        files: Files,
+        world: World,
         directory: Path,
         *,
         file_bytes: int,
@@ -62,14 +61,14 @@ class JournalFiles:
         next_sequence: int,
         next_lsn: int,
     ) -> None:
-        self._files = files
+        self._files = world.files
         self._directory = directory
         self._path = directory / "journal"
         self._file_bytes = file_bytes
         self._spares_max = spares_max
         self._next_sequence = next_sequence
         self._next_lsn = next_lsn
-        self._lock = threading.Lock()
+        self._lock = world.make_lock()
         self._used: list[FileHeader] = []
         self._ready: JournalFile | None = None
         self._replay_lsn = next_lsn

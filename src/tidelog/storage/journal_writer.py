@@ -1,6 +1,6 @@
 """Makes groups of appends durable: one write and one sync for everything that waits.
 
-Runs on the journal's own thread. While one sync runs, the loop thread collects the next group.
+Runs on the journal's own worker. While one sync runs, the loop thread collects the next group.
 
 A group's batches are already in the page cache of their segment files, so there are two ways to
 make them durable. The journal way writes them a second time, to the journal, and syncs that: one
@@ -21,9 +21,10 @@ from __future__ import annotations
 
 import errno
 import os
-import threading
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, final
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple, final
 
 from tidelog.storage.files import OpenFile, write_fully
 from tidelog.storage.flush import Flush
@@ -75,13 +76,15 @@ class JournaledLog:
         "unsynced",
     )
 
-    def __init__(self, log: Log, identity_synced: bool) -> None:
+    def __init__(
+        self, log: Log, identity_synced: bool, sync_lock: AbstractContextManager[object]
+    ) -> None:
         self.log = log
         self.topic = log.topic_partition.topic.encode()
         self.identity_synced = identity_synced  # that the log exists, and of which topic it is
         # The kernel tells of a failed write-back only once: of two syncs of a file side by side
         # one may succeed although the data is lost. Under the lock the second knows of the first.
-        self.sync_lock = threading.Lock()
+        self.sync_lock = sync_lock
         # The loop thread's.
         self.generation = 0
         self.end_offset = log.log_end_offset
@@ -187,6 +190,14 @@ Item = Append | Mark | Fence | Sync | Synced
 Completion = tuple[JournaledLog, int, int]
 
 
+class WrittenGroup(NamedTuple):
+    """What the loop thread has to do about a group."""
+
+    completions: list[Completion]
+    calls: list[Callable[[], None]]
+    """Tell those who wait for marks and fences."""
+
+
 class JournalWriter:
     """Writes groups to the journal files; `write_group` is all that its thread calls.
 
@@ -224,23 +235,22 @@ class JournalWriter:
     def written_lsn(self) -> int:
         return self._end_lsn
 
-    def write_group(self, items: list[Item]) -> list[Completion]:
+    def write_group(self, items: list[Item]) -> WrittenGroup:
         """Makes a group durable and returns who is durable up to where; nothing after a failure."""
         if self.error is None:
             try:
                 return self._write_group(items)
             except OSError as error:
                 self.error = self.error or error
-        self._refuse(items, self.error)
-        return []
+        return self._refuse(items, self.error)
 
-    def give_up(self, items: list[Item], bug: BaseException) -> None:
+    def give_up(self, items: list[Item], bug: BaseException) -> WrittenGroup:
         """`write_group` raised what is no failure of the disk: tells all who wait for the group.
 
         Whatever stops a group stops the journal, or later groups would leap over it.
         """
         self.error = self.error or OSError(errno.EIO, f"{type(bug).__name__}: {bug}")
-        self._refuse(items, self.error)
+        return self._refuse(items, self.error)
 
     def run_flush(self, state: JournaledLog, flush: Flush) -> None:
         """Runs a checkpoint's flush; any thread. After a failure nothing is reported durable."""
@@ -265,7 +275,7 @@ class JournalWriter:
         self._files.sync_directory(directory.parent)
         state.identity_synced = True
 
-    def _write_group(self, items: list[Item]) -> list[Completion]:
+    def _write_group(self, items: list[Item]) -> WrittenGroup:
         direct = self._choose_direct(items)
         fences: list[tuple[Fence, int]] = []
         self._gave_up_frames = False
@@ -296,15 +306,14 @@ class JournalWriter:
             self._make_up_for_lost_frames(items, direct)
         if direct:
             self._sync_directly(direct)
-        for fence, lsn in fences:
-            fence.passed(lsn)
+        calls: list[Callable[[], None]] = [partial(fence.passed, lsn) for fence, lsn in fences]
         completions: dict[JournaledLog, Completion] = {}
         for item in items:
             if type(item) is Append or type(item) is Sync:
                 completions[item.state] = (item.state, item.generation, item.next_offset)
             elif type(item) is Mark and item.done is not None:
-                item.done(None)
-        return list(completions.values())
+                calls.append(partial(item.done, None))
+        return WrittenGroup(list(completions.values()), calls)
 
     def _make_up_for_lost_frames(self, items: list[Item], direct: dict[JournaledLog, None]) -> None:
         """The journal could not take this group: its appends go the direct way, marks have none."""
@@ -483,9 +492,11 @@ class JournalWriter:
                 raise
             # Closed meanwhile: the log was deleted, and nobody waits for it any more.
 
-    def _refuse(self, items: list[Item], error: OSError | None) -> None:
+    def _refuse(self, items: list[Item], error: OSError | None) -> WrittenGroup:
+        calls: list[Callable[[], None]] = []
         for item in items:
             if type(item) is Mark and item.done is not None:
-                item.done(error)
+                calls.append(partial(item.done, error))
             elif type(item) is Fence:
-                item.passed(-1)
+                calls.append(partial(item.passed, -1))
+        return WrittenGroup([], calls)

@@ -31,8 +31,8 @@ from tidelog.storage.partition_metadata import write_topic_id
 from tidelog.storage.recovery import ConfigFor, RecoveryProgress, recover_directory
 from tidelog.storage.serving_directory import ServingDirectory
 from tidelog.storage.store_options import StoreOptions
-from tidelog.storage.worker import OnCrash, log_crash
 from tidelog.world import World
+from tidelog.world.workers import OnCrash, log_crash
 
 logger = logging.getLogger(__name__)
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import errno
 import logging
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
-from queue import SimpleQueue
+from typing import TypeVar
 
 from tidelog.storage.checkpointer import Checkpointer, HighWatermarkOf, OffsetCheckpoints
 from tidelog.storage.clean_shutdown import write_clean_shutdown
@@ -19,10 +18,12 @@ from tidelog.storage.log_directory import LogDirectory
 from tidelog.storage.partition_directory import deleted_directory_name, stray_directory_name
 from tidelog.storage.recovery import RecoveredDirectory
 from tidelog.storage.store_options import StoreOptions
-from tidelog.storage.worker import OnCrash, Worker
 from tidelog.world import World
+from tidelog.world.workers import OnCrash
 
 logger = logging.getLogger(__name__)
+
+Item = TypeVar("Item")
 
 # These pass without harm to the disk's content: the write is refused and may be tried again.
 _TRANSIENT_ERRORS = NO_SPACE | {errno.EMFILE, errno.ENFILE, errno.EINTR}
@@ -53,20 +54,18 @@ class ServingDirectory:
         self._has_crashed = False
         self._checkpointed_ms = world.wall_ms()
         self._told_of_trouble = False  # so that a full disk does not fill the log too
-        self._sync_threads = options.sync_threads if options.threaded else 1
+        self._sync_threads = options.sync_threads
         self.directory = directory
         if not recovered.clean:
             # The old journal may go only when the segments are known to hold what it held.
             OffsetCheckpoints(directory.logs, lambda log: log.durable_offset).write(
                 files, directory
             )
-        self._maintenance = Worker(
-            f"tidelog-maintenance {directory.path}",
-            threaded=options.threaded,
-            on_crash=self._crashed,
+        self._maintenance = world.start_worker(
+            f"tidelog-maintenance {directory.path}", self._crashed
         )
         self.journal = Journal(
-            files,
+            world,
             directory.path,
             options,
             next_sequence=recovered.next_sequence,
@@ -78,7 +77,7 @@ class ServingDirectory:
             on_crash=self._crashed,
         )
         self._checkpointer = Checkpointer(
-            files,
+            world,
             directory,
             self.journal,
             self._maintenance,
@@ -235,9 +234,7 @@ class ServingDirectory:
         """Ends the threads. Clean: flushes and closes the logs and says that nothing is open."""
         end_lsn = -1
         if self.directory.online:
-            passed: SimpleQueue[int] = SimpleQueue()
-            self.journal.fence(passed.put)
-            end_lsn = passed.get()
+            end_lsn = self.journal.drain()
         self._maintenance.close()
         try:
             if clean and end_lsn >= 0 and self.directory.online and not self._has_crashed:
@@ -252,16 +249,17 @@ class ServingDirectory:
             file for files in self.journal.take_truncated().values() for file in files.values()
         ]
         # The filesystem merges syncs that run side by side, so many logs close in little time.
-        with ThreadPoolExecutor(self._sync_threads) as pool:
-            for _ in pool.map(lambda file: self._files.fdatasync(file.fd), cut_files):
-                pass
-            for _ in pool.map(self._close_log, self.directory.logs.values()):
-                pass
+        self._do_all(lambda file: self._files.fdatasync(file.fd), cut_files)
+        self._do_all(self._close_log, self.directory.logs.values())
         offsets = OffsetCheckpoints(self.directory.logs, self._high_watermark_of)
         self._files.sync_directory(self.directory.path)
         offsets.write(self._files, self.directory)
-        self.journal.settle_checkpoint(end_lsn)
+        self.journal.settle_at_end(end_lsn)
         write_clean_shutdown(self._files, self.directory.path)
+
+    def _do_all(self, work: Callable[[Item], None], items: Iterable[Item]) -> None:
+        for _ in self._world.side_by_side(work, items, threads=self._sync_threads):
+            pass
 
     def _close_log(self, log: Log) -> None:
         log.flush()

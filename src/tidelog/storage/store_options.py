@@ -10,7 +10,6 @@ class StoreOptions:
     """`cluster_id` None takes the one in the data directories, or makes one up when they are new.
 
     `sync_threads` sync files side by side in checkpoints, recovery and at the end.
-    `threaded` False does everything on the calling thread, in one deterministic order.
     """
 
     node_id: int = 1
@@ -24,4 +23,3 @@ class StoreOptions:
     checkpoint_appended_bytes: int = 1 << 30
     checkpoint_interval_ms: int = 60_000
     sync_threads: int = 16
-    threaded: bool = True

@@ -9,18 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from random import Random
-from typing import NoReturn, TypeVar
+from typing import NoReturn, TextIO, TypeVar
 
 from tidelog.world.files import Files
 from tidelog.world.operating_system.files import OsFiles
-from tidelog.world.workers import Job, Worker
+from tidelog.world.workers import Job, OnCrash, Worker
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
 class InlineWorld:
-    """A `World` without a network."""
+    """A `World` without a network and without other processes."""
 
     def __init__(
         self, files: Files | None = None, *, now_ms: int = 0, seed: int | None = None
@@ -28,6 +28,7 @@ class InlineWorld:
         self.files: Files = files or OsFiles()
         self.random = Random(seed)
         self.now_ms = now_ms
+        self.log_stream: TextIO | None = None
 
     def monotonic(self) -> float:
         return self.now_ms / 1000
@@ -41,7 +42,7 @@ class InlineWorld:
     def host_name(self) -> str:
         return "localhost"
 
-    def start_worker(self, name: str) -> Worker:
+    def start_worker(self, name: str, on_crash: OnCrash) -> Worker:
         return InlineWorker()
 
     def side_by_side(
@@ -52,10 +53,10 @@ class InlineWorld:
     def make_lock(self) -> AbstractContextManager[object]:
         return nullcontext()
 
-    def _no_network(self, *_: object, **__: object) -> NoReturn:
-        raise NotImplementedError("an inline world has no network")
+    def _not_here(self, *_: object, **__: object) -> NoReturn:
+        raise NotImplementedError("an inline world has no network and no other processes")
 
-    make_poller = listen = listen_locally = connect = _no_network
+    make_poller = listen = listen_locally = connect = start_isolated = _not_here
 
 
 class InlineWorker:

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from random import Random
-from typing import Protocol, TypeVar
+from typing import Protocol, TextIO, TypeVar
 
 from tidelog.world.files import Files
 from tidelog.world.network import Accepting, Address, LocalPeer, Poller, Transport
-from tidelog.world.workers import Worker
+from tidelog.world.workers import Isolated, IsolatedWork, OnCrash, Task, TaskEvent, Worker
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -25,6 +25,8 @@ class World(Protocol):
 
     files: Files
     random: Random
+    log_stream: TextIO | None
+    """Where log lines go; None is standard error."""
 
     # Time
 
@@ -71,7 +73,7 @@ class World(Protocol):
 
     # Work beside the loop
 
-    def start_worker(self, name: str) -> Worker: ...
+    def start_worker(self, name: str, on_crash: OnCrash) -> Worker: ...
 
     def side_by_side(
         self, work: Callable[[Item], Result], items: Iterable[Item], *, threads: int
@@ -80,6 +82,17 @@ class World(Protocol):
 
         The caller waits: for use at start, at the end, and in jobs.
         """
+        ...
+
+    def start_isolated(
+        self,
+        work: IsolatedWork[Task, TaskEvent],
+        failed: Callable[[str, bool], TaskEvent],
+        post: Callable[[Callable[[], None]], None],
+        *,
+        bytes_per_second_max: float,
+    ) -> Isolated[Task, TaskEvent]:
+        """`failed(problem, is_bug)` makes the last event of a task that did not come to its end."""
         ...
 
     def make_lock(self) -> AbstractContextManager[object]:

@@ -12,10 +12,10 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TextIO, TypeVar
+from typing import TYPE_CHECKING, Generic, TextIO, TypeVar
 
-from tidelog.testing.simulation.disk import PowerCut, SimulatedDisk
-
+from tidelog.testing.faults import PowerCut
+from tidelog.testing.simulation.disk import SimulatedDisk
 from tidelog.testing.simulation.network import (
     Network,
     SimulatedAccepting,
@@ -23,8 +23,8 @@ from tidelog.testing.simulation.network import (
 )
 from tidelog.testing.simulation.simulation import MS_US, SECOND_US, Simulation
 from tidelog.world.files import Files
-from tidelog.world.network import Address
-from tidelog.world.workers import Job, OnCrash, Worker
+from tidelog.world.network import BROKEN, READABLE, Address
+from tidelog.world.workers import IsolatedWork, Job, OnCrash, Task, TaskEvent, Worker
 
 if TYPE_CHECKING:
     from tidelog.server.reactor import Reactor
@@ -68,14 +68,14 @@ class SimulatedPoller:
 
     def poll(self, wait_s: float, events_max: int, /) -> list[tuple[int, int]]:
         found = self.ready_now()[:events_max]
-        return [(self.wake_fd, 1), *found] if self.is_woken else found
+        return [(self.wake_fd, READABLE), *found] if self.is_woken else found
 
     def ready_now(self) -> list[tuple[int, int]]:
         sockets = self._host.sockets
         found = []
         for fd, events in self.watched.items():
             # As with epoll, a broken stream is told whether one asks for it or not.
-            ready = sockets[fd].ready() & (events | 0x018)
+            ready = sockets[fd].ready() & (events | BROKEN)
             if ready:
                 found.append((fd, ready))
         return found
@@ -128,6 +128,42 @@ class SimulatedWorker:
             self._host.lose_power()
         except Exception as error:  # noqa: BLE001  a bug of the node, which has to end of it
             self._on_crash(self._name, error)
+
+
+class SimulatedIsolated(Generic[Task, TaskEvent]):
+    """Work in another process: each step to the next event happens at a time of its own."""
+
+    def __init__(
+        self,
+        host: SimulatedHost,
+        work: IsolatedWork[Task, TaskEvent],
+        post: Callable[[Callable[[], None]], None],
+    ) -> None:
+        self._host = host
+        self._work = work
+        self._post = post
+        self._is_closed = False
+
+    def submit(self, task: Task, on_event: Callable[[TaskEvent], None], /) -> None:
+        events = self._work(task, self._host.files, lambda size_bytes: None)
+
+        def step() -> None:
+            if self._is_closed:
+                return
+            try:
+                event = next(events)
+            except StopIteration:
+                return
+            except PowerCut:
+                self._host.lose_power()
+                return
+            self._post(lambda: on_event(event))
+            self._host.after(self._host.draw_job_delay_us(), step)
+
+        self._host.after(self._host.draw_job_delay_us(), step)
+
+    def close(self) -> None:
+        self._is_closed = True
 
 
 class SimulatedHost:
@@ -201,8 +237,14 @@ class SimulatedHost:
             self._network.host_went_down(self)
             self.sockets = {}
             assert self.disk is not None
-            self.disk.power_cut()
+            if self.disk.in_use:
+                self.disk.power_cut()
             self.on_power_loss()
+
+    @property
+    def has_power(self) -> bool:
+        """False from the operation of its disk on at which the power went."""
+        return self.is_alive and (self.disk is None or self.disk.in_use)
 
     def after(self, delay_us: int, callback: Callable[[], None]) -> None:
         """Arrange an event of this life."""
@@ -235,9 +277,11 @@ class SimulatedHost:
     def became_ready(self, socket: SimulatedTransport | SimulatedAccepting) -> None:
         """A socket may have something to do."""
         poller = self._poller
-        if self.is_alive and poller is not None and socket.fd in poller.watched:
-            if socket.ready() & (poller.watched[socket.fd] | 0x018):
-                self.request_turn(self.simulation.now_us)
+        if not self.is_alive or poller is None:
+            return
+        watched = poller.watched.get(socket.fd, 0)
+        if watched and socket.ready() & (watched | BROKEN):
+            self.request_turn(self.simulation.now_us)
 
     def _turn(self, number: int) -> None:
         reactor, poller = self._reactor, self._poller
@@ -249,7 +293,7 @@ class SimulatedHost:
             reactor.turn(0.0)
         finally:
             self._is_turning = False
-        if self.disk is not None and self.disk.is_cut:
+        if not self.has_power:
             self.lose_power()
             return
         self._busy_until_us = self.simulation.now_us + self._draw_turn_us()
@@ -313,6 +357,16 @@ class SimulatedHost:
         self, work: Callable[[Item], Result], items: Iterable[Item], *, threads: int
     ) -> Iterator[Result]:
         return map(work, items)
+
+    def start_isolated(
+        self,
+        work: IsolatedWork[Task, TaskEvent],
+        failed: Callable[[str, bool], TaskEvent],
+        post: Callable[[Callable[[], None]], None],
+        *,
+        bytes_per_second_max: float,
+    ) -> SimulatedIsolated[Task, TaskEvent]:
+        return SimulatedIsolated(self, work, post)
 
     def make_lock(self) -> AbstractContextManager[object]:
         return nullcontext()

@@ -171,7 +171,7 @@ class SimulatedTransport:
         return self._character.window_bytes - self._under_way_bytes - unread_bytes
 
     def _transmit(self, data: bytes) -> None:
-        if not self.host.is_alive:
+        if not self.host.has_power:
             return  # the machine is off; nothing leaves it any more
         character = self._character
         before = self._sent_bytes
@@ -338,9 +338,7 @@ class Network:
         drips = random.random() < faults.drips
         is_small = random.random() < faults.small_window
         return _Character(
-            delay_us=random.randrange(5 * MS_US, 40 * MS_US)
-            if is_slow
-            else random.randrange(30, 300),
+            delay_us=random.randrange(*((5 * MS_US, 40 * MS_US) if is_slow else (30, 300))),
             jitter_us=10 * MS_US if is_slow else 50,
             piece_bytes_max=random.choice((1, 3, 7, 50)) if drips else 1 << 20,
             window_bytes=random.randrange(100, 2000) if is_small else _WINDOW_BYTES,

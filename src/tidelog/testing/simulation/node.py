@@ -1,15 +1,15 @@
-"""A node in the simulator: the real one, started, killed and started again on a simulated machine."""
+"""A node in the simulator: the real one, which is started, killed and started again."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
 
-from tidelog.testing.simulation.disk import DiskFaults, PowerCut, SimulatedDisk
-
 from tidelog.errors import TidelogError
 from tidelog.server.config import NodeConfig
 from tidelog.server.node import Node
+from tidelog.testing.faults import PowerCut
+from tidelog.testing.simulation.disk import DiskFaults, SimulatedDisk
 from tidelog.testing.simulation.host import HostFaults, SimulatedHost
 from tidelog.testing.simulation.network import Network
 from tidelog.testing.simulation.simulation import Simulation

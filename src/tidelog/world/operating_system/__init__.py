@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from random import Random, SystemRandom
 from socket import gethostname
 from time import monotonic, perf_counter_ns, time_ns
-from typing import TypeVar
+from typing import TextIO, TypeVar
 
 from tidelog.world.files import Files
 from tidelog.world.network import Accepting, Address, LocalPeer, Poller, Transport
@@ -21,7 +21,7 @@ from tidelog.world.operating_system.network import (
     connect,
 )
 from tidelog.world.operating_system.threads import WorkerThread, side_by_side
-from tidelog.world.workers import Worker
+from tidelog.world.workers import Isolated, IsolatedWork, OnCrash, Task, TaskEvent, Worker
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -36,6 +36,7 @@ class OperatingSystem:
     def __init__(self, files: Files | None = None) -> None:
         self.files: Files = files or OsFiles()
         self.random: Random = SystemRandom()
+        self.log_stream: TextIO | None = None
 
     def wall_ms(self) -> int:
         return time_ns() // 1_000_000
@@ -64,13 +65,26 @@ class OperatingSystem:
     def connect(self, address: Address) -> Transport:
         return connect(address)
 
-    def start_worker(self, name: str) -> Worker:
-        return WorkerThread(name)
+    def start_worker(self, name: str, on_crash: OnCrash) -> Worker:
+        return WorkerThread(name, on_crash)
 
     def side_by_side(
         self, work: Callable[[Item], Result], items: Iterable[Item], *, threads: int
     ) -> Iterator[Result]:
         return side_by_side(work, items, threads)
+
+    def start_isolated(
+        self,
+        work: IsolatedWork[Task, TaskEvent],
+        failed: Callable[[str, bool], TaskEvent],
+        post: Callable[[Callable[[], None]], None],
+        *,
+        bytes_per_second_max: float,
+    ) -> Isolated[Task, TaskEvent]:
+        # Only for compacted topics: a start has no time for its imports.
+        from tidelog.world.operating_system.helper_process import HelperProcess
+
+        return HelperProcess(work, failed, post, bytes_per_second_max=bytes_per_second_max)
 
     def make_lock(self) -> AbstractContextManager[object]:
         return threading.Lock()

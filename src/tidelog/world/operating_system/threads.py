@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from queue import SimpleQueue
 from typing import TypeVar
 
-from tidelog.world.workers import Job
+from tidelog.world.workers import Job, OnCrash
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -17,7 +17,9 @@ Result = TypeVar("Result")
 class WorkerThread:
     """A `Worker` on a thread of its own."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, on_crash: OnCrash) -> None:
+        self._name = name
+        self._on_crash = on_crash
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
         self.submit = self._jobs.put
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -34,7 +36,10 @@ class WorkerThread:
 
     def _run(self) -> None:
         while (job := self._jobs.get()) is not None:
-            job()
+            try:
+                job()
+            except BaseException as error:  # noqa: BLE001  whatever it is, the node has to know
+                self._on_crash(self._name, error)
 
 
 def side_by_side(

@@ -18,8 +18,10 @@ from tidelog.storage.compaction import (
     CompactionEvent,
     CompactionFailure,
     CompactionTask,
+    failed_pass,
+    run_task,
 )
-from tidelog.storage.compaction_process import CompactionProcess, Throttle
+from tidelog.world.operating_system.helper_process import HelperProcess, Throttle
 
 WAIT_S = 30
 
@@ -29,7 +31,7 @@ class Passes:
 
     def __init__(self, **options: float) -> None:
         self.posted: queue.SimpleQueue[CompactionEvent] = queue.SimpleQueue()
-        self.process = CompactionProcess(lambda callback: callback(), **options)
+        self.process = HelperProcess(run_task, failed_pass, lambda callback: callback(), **options)
 
     def run(self, task: CompactionTask) -> list[CompactionEvent]:
         self.process.submit(task, self.posted.put)
@@ -119,8 +121,11 @@ def test_a_helper_does_not_outlive_a_killed_node(history: History, tmp_path: Pat
     program = f"""
 import msgspec, sys, threading
 from tidelog.storage.compaction import CompactionTask
-from tidelog.storage.compaction_process import CompactionProcess
-process = CompactionProcess(lambda callback: callback(), bytes_per_second_max=10.0)
+from tidelog.storage.compaction import failed_pass, run_task
+from tidelog.world.operating_system.helper_process import HelperProcess
+process = HelperProcess(
+    run_task, failed_pass, lambda callback: callback(), bytes_per_second_max=10.0
+)
 task = msgspec.json.decode(open({str(task)!r}).read(), type=CompactionTask)
 process.submit(task, lambda event: None)
 while process.pid is None: pass

@@ -1,10 +1,11 @@
-"""Compaction in a process of its own, so that its work per record never holds up the event loop.
+"""Work in a process of its own, so that what it does per record never holds up the event loop.
 
-`CompactionProcess` is the node's side: a thread that hands one task at a time to the helper
-process and brings its events back to the loop thread. The helper is this module run as a
-program: it reads tasks as lines of JSON from standard input, carries them out at the lowest
-priority, and writes events as lines of JSON to standard output. It is started with the first
-task, ends when it has been idle for a while, and never outlives the node.
+`HelperProcess` is the node's side: a thread that hands one task at a time to the helper and brings
+its events back to the loop thread. The helper is this module run as a program, with the name of the
+function to run: it reads tasks as lines of JSON from standard input, carries them out at the lowest
+priority, and writes events as lines of JSON to standard output, with an empty line behind the last
+event of a task. It is started with the first task, ends when it has been idle for a while, and
+never outlives the node.
 """
 
 from __future__ import annotations
@@ -16,65 +17,44 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import BinaryIO, Protocol
+from importlib import import_module
+from typing import Any, BinaryIO, Generic, NamedTuple, get_args, get_type_hints
 
 import msgspec
 
-from tidelog.storage.compaction import (
-    CompactedGroup,
-    CompactionEvent,
-    CompactionFailure,
-    CompactionTask,
-    compact,
-)
-from tidelog.storage.files import CorruptFileError
-from tidelog.world.files import Files
 from tidelog.world.operating_system.files import OsFiles
+from tidelog.world.workers import IsolatedWork, Task, TaskEvent
 
 IDLE_SECONDS_MAX = 60.0
 _STOP_SECONDS = 5.0
 _SLEEP_SECONDS = 0.25
-
-OnEvent = Callable[[CompactionEvent], None]
-
-
-class CompactionWorker(Protocol):
-    """Carries out tasks, one at a time."""
-
-    def submit(self, task: CompactionTask, on_event: OnEvent) -> None:
-        """Starts a pass. `on_event` is called on the loop thread for each group and, last, with
-        its end or failure."""
-        ...
-
-    def close(self) -> None: ...
+_END_OF_TASK = b"\n"
 
 
-def run_task(
-    task: CompactionTask, files: Files, on_bytes: Callable[[int], None]
-) -> Iterator[CompactionEvent]:
-    """The events of a pass, with what can go wrong in it as the last one."""
-    try:
-        yield from compact(task, files, on_bytes)
-    except CorruptFileError as error:
-        yield CompactionFailure(str(error), is_corrupt=True)
-    except OSError as error:
-        yield CompactionFailure(str(error), is_corrupt=False)
+class HelperProcess(Generic[Task, TaskEvent]):
+    """An `Isolated` whose work happens in a helper process.
 
-
-class CompactionProcess:
-    """A `CompactionWorker` whose work happens in a helper process."""
+    `failed(problem, is_bug)` makes the last event of a task whose helper came to its end.
+    """
 
     def __init__(
         self,
+        work: IsolatedWork[Task, TaskEvent],
+        failed: Callable[[str, bool], TaskEvent],
         post: Callable[[Callable[[], None]], None],
         *,
         bytes_per_second_max: float = float("inf"),
         idle_seconds_max: float = IDLE_SECONDS_MAX,
     ) -> None:
+        self._work_name = f"{work.__module__}:{work.__name__}"
+        self._event_type = _types_of(work).event
+        self._failed = failed
         self._post = post
         self._bytes_per_second_max = bytes_per_second_max
         self._idle_seconds_max = idle_seconds_max
-        self._tasks: queue.SimpleQueue[tuple[CompactionTask, OnEvent] | None] = queue.SimpleQueue()
+        self._tasks: queue.SimpleQueue[tuple[Task, Callable[[TaskEvent], None]] | None] = (
+            queue.SimpleQueue()
+        )
         self._thread: threading.Thread | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._closing = False
@@ -84,14 +64,14 @@ class CompactionProcess:
         """The helper's process id while it runs."""
         return None if self._process is None else self._process.pid
 
-    def submit(self, task: CompactionTask, on_event: OnEvent) -> None:
+    def submit(self, task: Task, on_event: Callable[[TaskEvent], None], /) -> None:
         if self._thread is None:
-            self._thread = threading.Thread(target=self._serve, name="compaction", daemon=True)
+            self._thread = threading.Thread(target=self._serve, name=self._work_name, daemon=True)
             self._thread.start()
         self._tasks.put((task, on_event))
 
     def close(self) -> None:
-        """Ends the helper at once; what it had half written is removed when the log is opened."""
+        """Ends the helper at once."""
         self._closing = True
         self._tasks.put(None)
         process = self._process
@@ -115,38 +95,39 @@ class CompactionProcess:
         finally:
             self._stop_process()
 
-    def _carry_out(self, task: CompactionTask, on_event: OnEvent) -> None:
+    def _carry_out(self, task: Task, on_event: Callable[[TaskEvent], None]) -> None:
         try:
-            for event in self._events(task):
-                self._hand_over(on_event, event)
-                if not isinstance(event, CompactedGroup):
+            for line in self._lines_for(task):
+                if line == _END_OF_TASK:
                     return
-            failure = CompactionFailure("the compaction process ended", is_corrupt=False)
+                self._hand_over(on_event, msgspec.json.decode(line, type=self._event_type))
+            failure = self._failed("the helper process ended", False)
         except OSError as error:
-            failure = CompactionFailure(f"the compaction process failed: {error}", is_corrupt=False)
-        except Exception as error:  # noqa: BLE001  a bug costs the cleaning of this log, no more
-            problem = f"the compaction process failed: {type(error).__name__}: {error}"
-            failure = CompactionFailure(problem, is_corrupt=True)
+            failure = self._failed(f"the helper process failed: {error}", False)
+        except Exception as error:  # noqa: BLE001  a bug costs this task, no more
+            failure = self._failed(
+                f"the helper process failed: {type(error).__name__}: {error}", True
+            )
         self._stop_process()
         self._hand_over(on_event, failure)
 
-    def _hand_over(self, on_event: OnEvent, event: CompactionEvent) -> None:
+    def _hand_over(self, on_event: Callable[[TaskEvent], None], event: TaskEvent) -> None:
         if not self._closing:
             self._post(lambda: on_event(event))
 
-    def _events(self, task: CompactionTask) -> Iterator[CompactionEvent]:
+    def _lines_for(self, task: Task) -> Iterator[bytes]:
         if self._process is None or self._process.poll() is not None:
             self._process = self._start_process()
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(msgspec.json.encode(task) + b"\n")
         self._process.stdin.flush()
-        for line in self._process.stdout:
-            yield msgspec.json.decode(line, type=CompactionEvent)
+        yield from self._process.stdout
 
     def _start_process(self) -> subprocess.Popen[bytes]:
+        arguments = (self._work_name, str(os.getpid()), str(self._bytes_per_second_max))
         return subprocess.Popen(
-            [sys.executable, "-m", __name__, str(os.getpid()), str(self._bytes_per_second_max)],
+            [sys.executable, "-m", __name__, *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
@@ -157,6 +138,18 @@ class CompactionProcess:
             return
         process.terminate()
         process.communicate()
+
+
+class _WorkTypes(NamedTuple):
+    task: Any
+    event: Any
+
+
+def _types_of(work: Callable[..., Any]) -> _WorkTypes:
+    """What a function takes first and what its iterator gives, by its annotations."""
+    hints = get_type_hints(work)
+    event = get_args(hints.pop("return"))[0]
+    return _WorkTypes(next(iter(hints.values())), event)
 
 
 class Throttle:
@@ -181,12 +174,14 @@ class Throttle:
             self._sleep(self._free_at - now)
 
 
-def serve(tasks: BinaryIO, events: BinaryIO, node_pid: int, bytes_per_second_max: float) -> None:
+def serve(
+    work_name: str, tasks: BinaryIO, events: BinaryIO, node_pid: int, bytes_per_second_max: float
+) -> None:
     """The helper's life: one task after the other until standard input ends."""
 
     def end_with_node() -> None:
         if os.getppid() != node_pid:
-            raise SystemExit  # the node is gone, and its successor may be at work on the same log
+            raise SystemExit  # the node is gone, and its successor may be at work on the same files
 
     def sleep(seconds: float) -> None:
         while seconds > 0:
@@ -200,14 +195,18 @@ def serve(tasks: BinaryIO, events: BinaryIO, node_pid: int, bytes_per_second_max
         end_with_node()
         throttle.on_bytes(size_bytes)
 
+    module, _, name = work_name.partition(":")
+    work = getattr(import_module(module), name)
+    task_type = _types_of(work).task
     files = OsFiles()
     for line in tasks:
-        task = msgspec.json.decode(line, type=CompactionTask)
-        for event in run_task(task, files, on_bytes):
+        for event in work(msgspec.json.decode(line, type=task_type), files, on_bytes):
             events.write(msgspec.json.encode(event) + b"\n")
             events.flush()
+        events.write(_END_OF_TASK)
+        events.flush()
 
 
 if __name__ == "__main__":
     os.nice(19)
-    serve(sys.stdin.buffer, sys.stdout.buffer, int(sys.argv[1]), float(sys.argv[2]))
+    serve(sys.argv[1], sys.stdin.buffer, sys.stdout.buffer, int(sys.argv[2]), float(sys.argv[3]))
