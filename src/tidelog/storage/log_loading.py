@@ -79,7 +79,7 @@ def open_log(
     files = world.files
     loader = _Loader(files, directory, config, world.wall_ms(), report or LoadReport())
     files.mkdir(directory)
-    known_topic_id = _match_topic_id(files, directory, topic_id)
+    known_topic_id = _match_topic_id(files, directory, topic_id, durable=not clean)
     loader.finish_interrupted_work()
     segments = loader.load_segments(log_start_offset)
     log_start_offset = max(log_start_offset, segments[0].base_offset)
@@ -119,11 +119,15 @@ def open_log(
     return log
 
 
-def _match_topic_id(files: Files, directory: Path, topic_id: bytes | None) -> bytes:
+def _match_topic_id(
+    files: Files, directory: Path, topic_id: bytes | None, *, durable: bool
+) -> bytes:
+    """The topic's id, written down if it is not yet. `durable` is for a log that is recovered:
+    nobody syncs its identity later, as is done for a new one."""
     stored = read_topic_id(files, directory)
     if stored is None:
         if topic_id is not None:
-            write_topic_id(files, directory, topic_id, durable=False)
+            write_topic_id(files, directory, topic_id, durable=durable)
         return topic_id or ZERO_UUID
     if topic_id is not None and topic_id != stored:
         raise CorruptFileError(

@@ -47,9 +47,9 @@ _TaskIn = TypeVar("_TaskIn", contravariant=True)
 _EventOut = TypeVar("_EventOut", covariant=True)
 
 IsolatedWork = Callable[[Task, Files, Callable[[int], None]], Iterator[TaskEvent]]
-"""`work(task, files, on_bytes)` gives events; it calls `on_bytes` with the sizes of what it reads and
-writes, which may hold it up. A function of a module, with annotations, for tasks and events may go
-to another process."""
+"""`work(task, files, on_bytes)` gives events; it calls `on_bytes` with the sizes of what it reads
+and writes, which may hold it up. A function of a module, with annotations, for tasks and events may
+go to another process."""
 
 
 class Isolated(Protocol[_TaskIn, _EventOut]):

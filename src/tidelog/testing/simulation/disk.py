@@ -22,6 +22,8 @@ from tidelog.testing.simulation.files import SimulatedFiles, find_inode, os_erro
 from tidelog.testing.simulation.inodes import DirectoryInode, FileInode
 from tidelog.world.files import StrPath
 
+__all__ = ["DiskFaults", "PowerCut", "SimulatedDisk"]
+
 _FIRST_DESCRIPTOR = 1 << 20  # far from those of the operating system
 
 
@@ -71,6 +73,7 @@ class SimulatedDisk:
         self.syncs = 0
         self.bytes_written = 0
         self.used_bytes = 0
+        self.is_cut = False
         self.root = DirectoryInode(1, now_ms())
         self._failing: list[tuple[str, bool, int]] = []
         self._operations_left: int | None = None
@@ -99,13 +102,9 @@ class SimulatedDisk:
         """The filesystem for one life of the node, which lasts until `kill` or `power_cut`."""
         if self._life is not None:
             raise RuntimeError("the node is still up: end its life with kill() or power_cut()")
+        self.is_cut = False
         self._life = SimulatedFiles(self)
         return self._life
-
-    @property
-    def in_use(self) -> bool:
-        """A life of the node has begun, and neither `kill` nor a power cut has ended it."""
-        return self._life is not None
 
     def kill(self) -> None:
         """Ends the present life: its descriptors close; what it wrote stays in the page cache."""
@@ -119,8 +118,11 @@ class SimulatedDisk:
     def power_cut(self) -> None:
         """Ends the present life and loses what the disk does not have.
 
-        The life's operations raise PowerCut from now on.
+        The life's operations raise PowerCut from now on. `is_cut` holds until the next life.
         """
+        if self.is_cut:
+            return
+        self.is_cut = True
         self._operations_left = None
         if self.on_operation is not None:
             self.on_operation("power_cut", "/", 0)

@@ -174,12 +174,11 @@ class SimulatedHost:
         simulation: Simulation,
         network: Network,
         name: str,
-        disk: SimulatedDisk | None = None,
         faults: HostFaults | None = None,
     ) -> None:
         self.simulation = simulation
         self.name = name
-        self.disk = disk
+        self.disk: SimulatedDisk | None = None
         self.faults = faults or HostFaults()
         self.random = simulation.random(f"{name}/program")
         self.clock_skew_ms = 0
@@ -237,14 +236,13 @@ class SimulatedHost:
             self._network.host_went_down(self)
             self.sockets = {}
             assert self.disk is not None
-            if self.disk.in_use:
-                self.disk.power_cut()
+            self.disk.power_cut()
             self.on_power_loss()
 
     @property
     def has_power(self) -> bool:
         """False from the operation of its disk on at which the power went."""
-        return self.is_alive and (self.disk is None or self.disk.in_use)
+        return self.is_alive and (self.disk is None or not self.disk.is_cut)
 
     def after(self, delay_us: int, callback: Callable[[], None]) -> None:
         """Arrange an event of this life."""

@@ -61,7 +61,7 @@ class FileInode:
         content = self.content
         size_bytes = len(content)
         end = position + len(data)
-        if position < self.disk_size_bytes or self.lost_sectors:
+        if position - position % SECTOR_BYTES < self.disk_size_bytes or self.lost_sectors:
             self._touch(position, end)
         if position >= size_bytes:
             if position > size_bytes:

@@ -64,12 +64,13 @@ class SimulatedNode:
         self.simulation = simulation
         self.name = name
         self.address: Address = (name, _PORT)
-        self.disk = SimulatedDisk(
+        self.host = SimulatedHost(simulation, network, name, host_faults)
+        self.disk = self.host.disk = SimulatedDisk(
             simulation.random(f"{name}/disk"),
-            now_ms=lambda: self.host.wall_ms(),
+            now_ms=self.host.wall_ms,
             faults=disk_faults,
+            directories=[_DATA],
         )
-        self.host = SimulatedHost(simulation, network, name, self.disk, host_faults)
         self.bugs: list[str] = []
         self.lives = 0
         self.node: Node | None = None

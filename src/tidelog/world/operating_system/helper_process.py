@@ -122,7 +122,9 @@ class HelperProcess(Generic[Task, TaskEvent]):
         assert self._process.stdout is not None
         self._process.stdin.write(msgspec.json.encode(task) + b"\n")
         self._process.stdin.flush()
-        yield from self._process.stdout
+        # Not by `yield from`, which would close the stream together with this generator.
+        for line in self._process.stdout:  # noqa: UP028
+            yield line
 
     def _start_process(self) -> subprocess.Popen[bytes]:
         arguments = (self._work_name, str(os.getpid()), str(self._bytes_per_second_max))
