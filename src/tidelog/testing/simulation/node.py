@@ -36,7 +36,7 @@ class NodeLog:
 
     def write(self, text: str) -> int:
         node = self._node
-        if node.is_alive:
+        if node.host.has_power:
             # Without its time, which the trace has.
             line = text.split(" ", 1)[1].rstrip()
             if "Traceback (most recent call last)" in text:
