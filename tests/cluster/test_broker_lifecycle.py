@@ -46,9 +46,18 @@ def test_a_broker_that_cannot_do_what_the_cluster_does_is_refused() -> None:
     registration = BrokerRegistration(
         2, broker_uuid(1), (), features=(("metadata.version", 7, 20),)
     )
-    with pytest.raises(ApiError, match="does not support finalized version 25") as caught:
+    with pytest.raises(ApiError, match="does not support finalized version 30") as caught:
         host.controller.register_broker(registration, host.image, 99)
     assert caught.value.code is ErrorCode.UNSUPPORTED_VERSION
+
+
+def test_a_broker_that_does_not_name_a_feature_of_the_cluster_is_refused() -> None:
+    host = ClusterHost([1])
+    registration = BrokerRegistration(
+        2, broker_uuid(1), (), features=(("metadata.version", 7, 30), ("group.version", 0, 1))
+    )
+    with pytest.raises(ApiError, match=r"version 2 of transaction\.version.* between 0 and 0"):
+        host.controller.register_broker(registration, host.image, 10)
 
 
 def test_leadership_moves_when_brokers_are_fenced_and_comes_back_with_them() -> None:

@@ -295,12 +295,17 @@ def test_half_a_snapshot_is_removed(tmp_path: Path) -> None:
     assert not part.exists()
 
 
-def test_a_newer_metadata_version_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("feature", "level", "known"), [("metadata.version", 99, "7-30"), ("share.version", 1, "0")]
+)
+def test_levels_that_this_software_lacks_are_refused(
+    tmp_path: Path, feature: str, level: int, known: str
+) -> None:
     metadata = opened(tmp_path)
-    metadata.submit([FeatureLevelRecord(name="metadata.version", feature_level=99)])
+    metadata.submit([FeatureLevelRecord(name=feature, feature_level=level)])
     metadata.close()
     with pytest.raises(
-        MetadataLogError, match=r"metadata\.version 99; this software knows 7 to 25"
+        MetadataLogError, match=rf"{feature} {level}; this software supports {known}\. "
     ):
         opened(tmp_path)
 

@@ -115,6 +115,33 @@ def test_features_with_a_minimum_of_0_are_told_from_version_4_on(start_node: Sta
         assert client.call(request, 3).error_code == 42
 
 
+def test_api_versions_tells_the_levels_of_every_feature(start_node: StartNode) -> None:
+    request = ApiVersionsRequest(client_software_name="test", client_software_version="1.0")
+    with start_node().client() as client:
+        old, new = client.call(request, 3), client.call(request, 4)
+    supported = {each.name: (each.min_version, each.max_version) for each in new.supported_features}
+    assert supported == {
+        "eligible.leader.replicas.version": (0, 0),
+        "group.version": (0, 1),
+        "kraft.version": (0, 1),
+        "metadata.version": (7, 30),
+        "share.version": (0, 0),
+        "streams.version": (0, 0),
+        "transaction.version": (0, 2),
+    }
+    assert [each.name for each in old.supported_features] == ["metadata.version"]
+    finalized = {
+        each.name: (each.min_version_level, each.max_version_level)
+        for each in new.finalized_features
+    }
+    assert finalized == {
+        "group.version": (1, 1),
+        "kraft.version": (1, 1),
+        "metadata.version": (30, 30),
+        "transaction.version": (2, 2),
+    }
+
+
 def test_a_topic_that_is_asked_for_comes_to_be(start_node: StartNode) -> None:
     node = start_node({"num.partitions": "3"})
     with node.client() as client:

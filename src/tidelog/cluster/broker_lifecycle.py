@@ -11,7 +11,12 @@ from typing import NamedTuple
 from tidelog.cluster.controller_settings import ControllerSettings
 from tidelog.cluster.decision import Decision
 from tidelog.cluster.elections import add_broker, remove_broker
-from tidelog.cluster.features import SUPPORTED_FEATURES
+from tidelog.cluster.features import (
+    KRAFT_VERSION,
+    NOT_SUPPORTED,
+    SUPPORTED_FEATURES,
+    LevelRange,
+)
 from tidelog.cluster.image import BrokerImage, Endpoint, MetadataImage
 from tidelog.cluster.records.brokers import (
     BrokerEndpoint,
@@ -55,14 +60,7 @@ def register_broker(
     known = image.brokers.get(registration.broker_id)
     if known is not None and known.incarnation_id == registration.incarnation_id:
         return Decision([], known.epoch)
-    for name, lowest, highest in registration.features:
-        level = image.features.get(name, 0)
-        if level and not lowest <= level <= highest:
-            raise ApiError(
-                ErrorCode.UNSUPPORTED_VERSION,
-                f"Unable to register because the broker does not support finalized version {level} "
-                f"of {name}. The broker wants a version between {lowest} and {highest}, inclusive.",
-            )
+    _check_features(registration, image)
     records: list[Message] = [
         RegisterBrokerRecord(
             broker_id=registration.broker_id,
@@ -90,6 +88,20 @@ def register_broker(
     if not registration.stopped_cleanly:
         records += _new_leader_epochs(registration.broker_id, image)
     return Decision(records, next_offset)
+
+
+def _check_features(registration: BrokerRegistration, image: MetadataImage) -> None:
+    """Every feature of the cluster has to be one of the broker's, at the finalized level."""
+    ranges = {name: LevelRange(lowest, highest) for name, lowest, highest in registration.features}
+    for name, level in image.features.items():
+        supported = ranges.get(name, NOT_SUPPORTED)
+        if name != KRAFT_VERSION and level not in supported:
+            raise ApiError(
+                ErrorCode.UNSUPPORTED_VERSION,
+                f"Unable to register because the broker does not support finalized version {level} "
+                f"of {name}. The broker wants a version between {supported.minimum} and "
+                f"{supported.maximum}, inclusive.",
+            )
 
 
 def _new_leader_epochs(broker_id: int, image: MetadataImage) -> list[Message]:

@@ -100,6 +100,9 @@ def _broker(broker: BrokerImage) -> RegisterBrokerRecord:
         fenced=broker.fenced,
         in_controlled_shutdown=broker.in_controlled_shutdown,
         log_dirs=list(broker.log_dirs),
+        cordoned_log_dirs=(
+            None if broker.cordoned_log_dirs is None else list(broker.cordoned_log_dirs)
+        ),
     )
 
 

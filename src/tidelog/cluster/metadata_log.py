@@ -21,6 +21,7 @@ from tidelog.cluster.features import (
     DEFAULT_KRAFT_VERSION,
     DEFAULT_LEVELS,
     METADATA_VERSION,
+    NOT_SUPPORTED,
     SUPPORTED_FEATURES,
 )
 from tidelog.cluster.image import MetadataDelta, MetadataImage
@@ -214,12 +215,7 @@ class MetadataLog:
             )
         except MetadataReplayError as error:
             raise MetadataLogError(f"{self.directory} is not whole: {error}") from error
-        supported = SUPPORTED_FEATURES[METADATA_VERSION]
-        if image.metadata_version and image.metadata_version not in supported:
-            raise MetadataLogError(
-                f"{self.directory} is at metadata.version {image.metadata_version}; this software "
-                f"knows {supported.minimum} to {supported.maximum}. Use the software that wrote it."
-            )
+        self._check_supported(image)
         self.leader_epoch = epoch
         self.removed_topic_ids = frozenset(
             record.topic_id for record in replayed.records if isinstance(record, RemoveTopicRecord)
@@ -227,6 +223,15 @@ class MetadataLog:
         self.image = self.latest = image.with_kraft_version(self.kraft_version)
         self._bytes_since_snapshot = replayed.size_bytes
         self._records_since_snapshot = len(replayed.records)
+
+    def _check_supported(self, image: MetadataImage) -> None:
+        for feature, level in image.features.items():
+            supported = SUPPORTED_FEATURES.get(feature, NOT_SUPPORTED)
+            if level not in supported:
+                raise MetadataLogError(
+                    f"{self.directory} is at {feature} {level}; this software supports "
+                    f"{supported}. Use the software that wrote it, if only to lower the level."
+                )
 
     def _begin_epoch(self, node_id: int, directory_id: bytes) -> None:
         """This node is the whole quorum, so it leads; a new cluster gets its first records."""

@@ -38,7 +38,12 @@ def handle(
         updates, node.metadata.latest, validate_only=body.validate_only
     )
     if decision.rows is not None:
-        return error_response(body, decision.rows)
+        # Kafka's tools look for these words.
+        return UpdateFeaturesResponse(
+            error_code=decision.rows.code,
+            error_message="The update failed for all features since the following feature had an "
+            f"error: {decision.rows.message}",
+        )
     response = UpdateFeaturesResponse(
         results=[UpdatableFeatureResult(feature=update.feature) for update in body.feature_updates]
     )
@@ -46,13 +51,4 @@ def handle(
 
 
 def error_response(body: UpdateFeaturesRequest, error: ApiError) -> UpdateFeaturesResponse:
-    return UpdateFeaturesResponse(
-        error_code=error.code,
-        error_message=error.message,
-        results=[
-            UpdatableFeatureResult(
-                feature=update.feature, error_code=error.code, error_message=error.message
-            )
-            for update in body.feature_updates
-        ],
-    )
+    return UpdateFeaturesResponse(error_code=error.code, error_message=error.message)
