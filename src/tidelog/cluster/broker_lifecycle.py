@@ -13,6 +13,7 @@ from tidelog.cluster.decision import Decision
 from tidelog.cluster.elections import add_broker, remove_broker
 from tidelog.cluster.features import (
     KRAFT_VERSION,
+    MV_LOG_DIRECTORIES,
     NOT_SUPPORTED,
     SUPPORTED_FEATURES,
     LevelRange,
@@ -82,7 +83,9 @@ def register_broker(
                 for name, lowest, highest in registration.features
             ],
             rack=registration.rack,
-            log_dirs=list(registration.log_dirs),
+            log_dirs=(
+                list(registration.log_dirs) if image.metadata_version >= MV_LOG_DIRECTORIES else []
+            ),
         )
     ]
     if not registration.stopped_cleanly:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -144,8 +144,11 @@ class MetadataLog:
         clock: Callable[[], int],
         files: Files | None = None,
         options: SnapshotOptions | None = None,
+        initial_levels: Mapping[str, int] = DEFAULT_LEVELS,
     ) -> MetadataLog:
         """Loads what is there, or begins a new cluster, and becomes leader of a new epoch.
+
+        A new cluster starts with the features at `initial_levels`, metadata.version among them.
 
         `clock` gives wall-clock milliseconds, `directory_id` is the id of the log directory that
         `directory` lies in. Raises MetadataLogError, CorruptFileError and OSError.
@@ -185,7 +188,7 @@ class MetadataLog:
         metadata = cls(files, directory, log, clock, options or SnapshotOptions())
         try:
             metadata._load(snapshot_id, snapshot)
-            metadata._begin_epoch(node_id, directory_id)
+            metadata._begin_epoch(node_id, directory_id, initial_levels)
         except BaseException:
             log.release()
             raise
@@ -233,7 +236,9 @@ class MetadataLog:
                     f"{supported}. Use the software that wrote it, if only to lower the level."
                 )
 
-    def _begin_epoch(self, node_id: int, directory_id: bytes) -> None:
+    def _begin_epoch(
+        self, node_id: int, directory_id: bytes, initial_levels: Mapping[str, int]
+    ) -> None:
         """This node is the whole quorum, so it leads; a new cluster gets its first records."""
         self.leader_epoch += 1
         self.leader_id = node_id
@@ -246,12 +251,14 @@ class MetadataLog:
             )
         )
         if not self.latest.metadata_version:
-            self._bootstrap(node_id, directory_id)
+            self._bootstrap(node_id, directory_id, initial_levels)
         self.image = self.latest = self.latest.with_kraft_version(self.kraft_version).at(
             self.log.log_end_offset - 1, self.leader_epoch, self._clock()
         )
 
-    def _bootstrap(self, node_id: int, directory_id: bytes) -> None:
+    def _bootstrap(
+        self, node_id: int, directory_id: bytes, initial_levels: Mapping[str, int]
+    ) -> None:
         self.kraft_version = DEFAULT_KRAFT_VERSION
         self.voters = [
             Voter(
@@ -267,7 +274,7 @@ class MetadataLog:
         self.submit(
             [
                 FeatureLevelRecord(name=name, feature_level=level)
-                for name, level in DEFAULT_LEVELS.items()
+                for name, level in initial_levels.items()
             ]
         )
 
