@@ -142,6 +142,34 @@ def test_api_versions_tells_the_levels_of_every_feature(start_node: StartNode) -
     }
 
 
+def finalized_features(node: RunningNode) -> dict[str, int]:
+    request = ApiVersionsRequest(client_software_name="test", client_software_version="1.0")
+    answer = node.client().call(request, 4)
+    return {each.name: each.max_version_level for each in answer.finalized_features}
+
+
+def test_the_first_start_decides_the_levels_and_later_ones_leave_them(
+    start_node: StartNode, capfd: pytest.CaptureFixture[str]
+) -> None:
+    chosen = {"initial.metadata.version": "3.3-IV3"}
+    node = start_node(chosen)
+    assert finalized_features(node) == {"metadata.version": 7, "kraft.version": 1}
+    with node.client() as client:
+        client.call(MetadataRequest(topics=[MetadataRequestTopic(name="old")]), 9)
+        assert produce(client, "old", b"x") == 0
+    node.stop()
+    again = start_node({"initial.metadata.version": "4.3", "logging.level": "warning"})
+    assert finalized_features(again) == {"metadata.version": 7, "kraft.version": 1}
+    assert "initial_levels_ignored" in capfd.readouterr().err
+    with again.client() as client:
+        assert produce(client, "old", b"y") == 1
+        assert rows(client.call(fetch_request("old", {0: 0}), 12))[0].high_watermark == 2
+    again.stop()
+    two = {"log.dirs": f"{again.data},{again.data}-2", "logging.level": "off"}
+    with pytest.raises(TidelogError, match=r"metadata\.version 3\.3-IV3\. Need 3\.7-IV2"):
+        start_node(two)
+
+
 def test_a_topic_that_is_asked_for_comes_to_be(start_node: StartNode) -> None:
     node = start_node({"num.partitions": "3"})
     with node.client() as client:

@@ -152,22 +152,23 @@ def initial_levels(
     kraft.version, is not among them: it is no decision of the controller.
     """
     levels = {METADATA_VERSION: metadata_version}
-    levels |= {
-        name: default_level(name, metadata_version) for name in FEATURES if name != KRAFT_VERSION
-    }
+    levels |= {name: default_level(name, metadata_version) for name in FEATURES}
     for name, level in (chosen or {}).items():
-        if name not in levels or name == METADATA_VERSION:
-            supported = ", ".join(sorted(levels.keys() - {METADATA_VERSION}))
+        if name not in FEATURES:
+            supported = ", ".join(sorted(FEATURES))
             raise FeatureError(f"Unsupported feature: {name}. Supported features are: {supported}")
-        if level not in SUPPORTED_FEATURES[name]:
+        supported_levels = SUPPORTED_FEATURES[name]
+        if name == KRAFT_VERSION:
+            supported_levels = LevelRange(DEFAULT_KRAFT_VERSION, DEFAULT_KRAFT_VERSION)
+        if level not in supported_levels:
             raise FeatureError(
-                f"No feature {name} with feature level {level}; this node supports "
-                f"{SUPPORTED_FEATURES[name]}"
+                f"A new cluster cannot have {name} with feature level {level}; supported is "
+                f"{supported_levels}"
             )
         levels[name] = level
     for name, level in levels.items():
         check_dependencies(name, level, levels)
-    return {name: level for name, level in levels.items() if level}
+    return {name: level for name, level in levels.items() if level and name != KRAFT_VERSION}
 
 
 def check_dependencies(feature: str, level: int, levels: Mapping[str, int]) -> None:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from tidelog.cluster.broker_lifecycle import BrokerRegistration
 from tidelog.cluster.controller import Controller
 from tidelog.cluster.controller_settings import ControllerSettings
+from tidelog.cluster.features import METADATA_VERSION
 from tidelog.cluster.image import ConfigResourceType, Endpoint, MetadataDelta, MetadataImage
 from tidelog.cluster.metadata_log import DIRECTORY_NAME, MetadataLog, SnapshotOptions
 from tidelog.cluster.partition_registry import PartitionRegistry
@@ -179,7 +180,9 @@ class Node:
             directory_id=first_directory.directory_id,
             clock=self.now_ms,
             options=SnapshotOptions(interval_ms=config.metadata_log_max_snapshot_interval_ms),
+            initial_levels=config.initial_levels,
         )
+        self._check_levels()
         self.controller = Controller(
             ControllerSettings(
                 node_id=config.node_id,
@@ -225,6 +228,22 @@ class Node:
         Maintenance(self).start()
         for acceptor in self._accepting:
             acceptor.start()
+
+    def _check_levels(self) -> None:
+        """The levels on disk are what counts; they may be others than those of a first start."""
+        config, image = self.config, self.image
+        config.check_directories(image.metadata_version)
+        chosen = {**config.initial_feature_levels}
+        if config.initial_metadata_version is not None:
+            chosen[METADATA_VERSION] = config.initial_levels[METADATA_VERSION]
+        for name, level in chosen.items():
+            if level != image.finalized_level(name):
+                self.log.warning(
+                    "initial_levels_ignored",
+                    feature=name,
+                    wanted=level,
+                    finalized=image.finalized_level(name),
+                )
 
     def _register(self) -> None:
         """Tell the controller that this node is there and serves."""
