@@ -169,6 +169,42 @@ def test_the_levels_of_a_data_directory_stay_as_they_are(tmp_path: Path) -> None
     again.close()
 
 
+def test_the_voters_in_the_log_have_the_endpoints_of_the_last_start(tmp_path: Path) -> None:
+    metadata = opened(tmp_path)
+    metadata.set_endpoints((Endpoint("PLAINTEXT", "localhost", 9092),))
+    assert metadata.high_watermark == metadata.next_offset
+    end = metadata.next_offset
+    metadata.set_endpoints((Endpoint("PLAINTEXT", "localhost", 9092),))
+    assert metadata.next_offset == end  # nothing has changed, nothing is written
+    create_topics(metadata, "orders")
+    metadata.snapshot()
+    metadata.close()
+    again = opened(tmp_path)
+    (voter,) = again.voters
+    assert (voter.voter_id, voter.voter_directory_id) == (1, DIRECTORY_ID)
+    assert [(each.name, each.host, each.port) for each in voter.endpoints] == [
+        ("PLAINTEXT", "localhost", 9092)
+    ]
+    again.set_endpoints((Endpoint("INSIDE", "here", 1), Endpoint("OUTSIDE", "there", 2)))
+    again.close()
+    third = opened(tmp_path)
+    assert [each.name for each in third.voters[0].endpoints] == ["INSIDE", "OUTSIDE"]
+    assert list(third.image.topics_by_name) == ["orders"]
+    third.close()
+
+
+def test_a_quorum_without_voters_in_its_log_is_this_node(tmp_path: Path) -> None:
+    """As in a data directory of a Kafka with static voters, kraft.version 0."""
+    metadata = opened(tmp_path)
+    metadata.kraft_version, metadata.voters = 0, []
+    end = metadata.next_offset
+    metadata.set_endpoints((Endpoint("PLAINTEXT", "localhost", 9092),))
+    assert metadata.next_offset == end
+    (voter,) = metadata.voters
+    assert (voter.voter_id, voter.endpoints[0].port) == (1, 9092)
+    metadata.close()
+
+
 def test_what_was_submitted_is_there_after_a_restart_and_the_epoch_is_new(tmp_path: Path) -> None:
     metadata = opened(tmp_path)
     create_topics(metadata, "orders", "payments")

@@ -20,11 +20,12 @@ from typing import NamedTuple
 from tidelog.cluster.features import (
     DEFAULT_KRAFT_VERSION,
     DEFAULT_LEVELS,
+    KRAFT_VERSION,
     METADATA_VERSION,
     NOT_SUPPORTED,
     SUPPORTED_FEATURES,
 )
-from tidelog.cluster.image import MetadataDelta, MetadataImage
+from tidelog.cluster.image import Endpoint, MetadataDelta, MetadataImage
 from tidelog.cluster.image_changes import MetadataReplayError
 from tidelog.cluster.image_records import image_records
 from tidelog.cluster.metadata_damage import refuse_damage
@@ -48,6 +49,7 @@ from tidelog.protocol.control_records import (
     LeaderChangeVoter,
     MetadataLogControl,
     Voter,
+    VoterEndpoint,
     VotersRecord,
     VoterVersionFeature,
     encode_control,
@@ -260,15 +262,7 @@ class MetadataLog:
         self, node_id: int, directory_id: bytes, initial_levels: Mapping[str, int]
     ) -> None:
         self.kraft_version = DEFAULT_KRAFT_VERSION
-        self.voters = [
-            Voter(
-                voter_id=node_id,
-                voter_directory_id=directory_id,
-                kraft_version_feature=VoterVersionFeature(
-                    min_supported_version=0, max_supported_version=DEFAULT_KRAFT_VERSION
-                ),
-            )
-        ]
+        self.voters = [_voter(node_id, directory_id, ())]
         self._append_control(KRaftVersionRecord(version=0, kraft_version=self.kraft_version))
         self._append_control(VotersRecord(version=0, voters=self.voters))
         self.submit(
@@ -277,6 +271,23 @@ class MetadataLog:
                 for name, level in initial_levels.items()
             ]
         )
+
+    def set_endpoints(self, endpoints: Sequence[Endpoint]) -> None:
+        """Says at a start, when the ports are known, where this node's controller is reached.
+
+        Other voters and what is the same already stay as they are.
+        """
+        own = _voter(self.leader_id, self.directory_id, endpoints)
+        others = [voter for voter in self.voters if voter.voter_id != self.leader_id]
+        if own in self.voters or (self.voters and len(others) == len(self.voters)):
+            return
+        self.voters = [*others, own]
+        if self.kraft_version:
+            self._append_control(VotersRecord(version=0, voters=self.voters))
+            self._commit()
+            self.image = self.latest = self.latest.at(
+                self.log.log_end_offset - 1, self.leader_epoch, self._clock()
+            )
 
     def _append_control(self, message: MetadataLogControl) -> None:
         """Control records are synced with the next decision."""
@@ -443,6 +454,21 @@ class MetadataLog:
             # What it writes at the end only makes the next start quicker.
             logger.warning("%s was not closed in order: %s", self.directory, error)
             self.log.release()
+
+
+def _voter(node_id: int, directory_id: bytes, endpoints: Sequence[Endpoint]) -> Voter:
+    supported = SUPPORTED_FEATURES[KRAFT_VERSION]
+    return Voter(
+        voter_id=node_id,
+        voter_directory_id=directory_id,
+        endpoints=[
+            VoterEndpoint(name=endpoint.name, host=endpoint.host, port=endpoint.port)
+            for endpoint in endpoints
+        ],
+        kraft_version_feature=VoterVersionFeature(
+            min_supported_version=supported.minimum, max_supported_version=supported.maximum
+        ),
+    )
 
 
 def _newest_snapshot(files: Files, directory: Path) -> tuple[SnapshotId, Snapshot, list[str]]:

@@ -248,13 +248,16 @@ class Node:
     def _register(self) -> None:
         """Tell the controller that this node is there and serves."""
         config = self.config
+        endpoints = tuple(
+            Endpoint(listener.name, listener.advertised_host, listener.advertised_port)
+            for listener in self.listeners
+        )
+        # Every listener serves the controller too.
+        self.metadata.set_endpoints(endpoints)
         registration = BrokerRegistration(
             config.node_id,
             random_uuid(),
-            tuple(
-                Endpoint(listener.name, listener.advertised_host, listener.advertised_port)
-                for listener in self.listeners
-            ),
+            endpoints,
             rack=config.broker_rack,
             log_dirs=tuple(state.directory_id for state in self.store.directories if state.online),
             stopped_cleanly=self.store.stopped_cleanly,
