@@ -144,3 +144,16 @@ def test_a_leader_changes_its_in_sync_set() -> None:
     host.unfence(2)
     assert alter((1, 2), 0, 1) == "ok"
     assert host.describe("orders") == "orders-0: leader 1 at epoch 0, replicas [1, 2], isr [1, 2]"
+
+
+def test_the_same_process_that_registers_again_keeps_its_epoch_and_its_state() -> None:
+    host = ClusterHost([1])
+    before = host.image.brokers[1]
+    registration = BrokerRegistration(
+        1, before.incarnation_id, before.endpoints, log_dirs=before.log_dirs
+    )
+    decision = host.controller.register_broker(registration, host.image, 99)
+    assert (decision.records, decision.rows) == ([], before.epoch)
+    moved = registration._replace(log_dirs=(broker_uuid(7), broker_uuid(8)))
+    assert host.decide(host.controller.register_broker(moved, host.image, 99)) == before.epoch
+    assert host.image.brokers[1] == before._replace(log_dirs=moved.log_dirs)

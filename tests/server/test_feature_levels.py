@@ -131,3 +131,26 @@ def test_a_transactional_producer_survives_changes_of_the_transaction_version(
     update(again, "transaction.version", 2, UPGRADE)
     commit(successor, "orders", b"v2 again", 2)
     assert committed_values(again.client(), "orders") == [b"v2", b"v0", b"late", b"v2 again"]
+
+
+def test_an_upgrade_past_3_7_brings_the_log_directories_into_the_registration(
+    start_node: StartNode,
+) -> None:
+    """As a broker of Kafka does, which registers again when the cluster knows directories."""
+    node = start_node({"initial.metadata.version": "3.3-IV3"})
+    before = node.call(lambda: node.node.image.brokers[1])
+    assert before.log_dirs == ()
+    update(node, "metadata.version", 16, UPGRADE)
+    assert node.call(lambda: node.node.image.brokers[1]) is before
+    update(node, "metadata.version", 30, UPGRADE)
+    after = node.call(lambda: node.node.image.brokers[1])
+    assert after == before._replace(log_dirs=after.log_dirs)
+    assert len(after.log_dirs) == 1
+    node.create_topic("orders")
+    partition = node.call(lambda: node.node.image.partition("orders", 0))
+    assert partition is not None
+    assert partition.directories == after.log_dirs
+    node.stop()
+
+    again = start_node()
+    assert again.call(lambda: again.node.image.brokers[1].log_dirs) == after.log_dirs

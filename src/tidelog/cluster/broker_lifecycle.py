@@ -19,11 +19,9 @@ from tidelog.cluster.features import (
     LevelRange,
 )
 from tidelog.cluster.image import BrokerImage, Endpoint, MetadataImage
+from tidelog.cluster.image_records import broker_record
 from tidelog.cluster.records.brokers import (
-    BrokerEndpoint,
-    BrokerFeature,
     BrokerRegistrationChangeRecord,
-    RegisterBrokerRecord,
     UnregisterBrokerRecord,
 )
 from tidelog.cluster.records.topics import PartitionChangeRecord
@@ -56,38 +54,29 @@ def register_broker(
 ) -> Decision[int]:
     """Registers a broker, fenced; the result is its epoch.
 
-    `next_offset` is the offset at which the first record of this decision will stand.
+    `next_offset` is the offset at which the first record of this decision will stand. A process
+    that has registered already may say something else of itself: its epoch and state stay.
     """
+    _check_features(registration, image)
+    broker = BrokerImage(
+        broker_id=registration.broker_id,
+        epoch=next_offset,
+        incarnation_id=registration.incarnation_id,
+        endpoints=registration.endpoints,
+        features=registration.features,
+        rack=registration.rack,
+        log_dirs=registration.log_dirs if image.metadata_version >= MV_LOG_DIRECTORIES else (),
+    )
     known = image.brokers.get(registration.broker_id)
     if known is not None and known.incarnation_id == registration.incarnation_id:
-        return Decision([], known.epoch)
-    _check_features(registration, image)
-    records: list[Message] = [
-        RegisterBrokerRecord(
-            broker_id=registration.broker_id,
-            incarnation_id=registration.incarnation_id,
-            broker_epoch=next_offset,
-            end_points=[
-                BrokerEndpoint(
-                    name=endpoint.name,
-                    host=endpoint.host,
-                    port=endpoint.port,
-                    security_protocol=endpoint.security_protocol,
-                )
-                for endpoint in registration.endpoints
-            ],
-            features=[
-                BrokerFeature(
-                    name=name, min_supported_version=lowest, max_supported_version=highest
-                )
-                for name, lowest, highest in registration.features
-            ],
-            rack=registration.rack,
-            log_dirs=(
-                list(registration.log_dirs) if image.metadata_version >= MV_LOG_DIRECTORIES else []
-            ),
+        broker = broker._replace(
+            epoch=known.epoch,
+            fenced=known.fenced,
+            in_controlled_shutdown=known.in_controlled_shutdown,
+            cordoned_log_dirs=known.cordoned_log_dirs,
         )
-    ]
+        return Decision([] if broker == known else [broker_record(broker)], known.epoch)
+    records: list[Message] = [broker_record(broker)]
     if not registration.stopped_cleanly:
         records += _new_leader_epochs(registration.broker_id, image)
     return Decision(records, next_offset)

@@ -99,6 +99,7 @@ class Node:
     controller: Controller
     cluster_id: str
     broker_epoch: int
+    _registration: BrokerRegistration
 
     @property
     def image(self) -> MetadataImage:
@@ -254,7 +255,7 @@ class Node:
         )
         # Every listener serves the controller too.
         self.metadata.set_endpoints(endpoints)
-        registration = BrokerRegistration(
+        self._registration = BrokerRegistration(
             config.node_id,
             random_uuid(),
             endpoints,
@@ -262,16 +263,20 @@ class Node:
             log_dirs=tuple(state.directory_id for state in self.store.directories if state.online),
             stopped_cleanly=self.store.stopped_cleanly,
         )
+        self.broker_epoch = self._submit_registration()
         metadata = self.metadata
-        registered = self.controller.register_broker(
-            registration, metadata.latest, metadata.next_offset
-        )
-        metadata.submit(registered.records)
-        self.broker_epoch = registered.rows
         unfenced = self.controller.unfence_broker(
             config.node_id, self.broker_epoch, metadata.latest
         )
         metadata.submit(unfenced.records)
+
+    def _submit_registration(self) -> int:
+        metadata = self.metadata
+        decision = self.controller.register_broker(
+            self._registration, metadata.latest, metadata.next_offset
+        )
+        metadata.submit(decision.records)
+        return decision.rows
 
     def _abandon(self) -> None:
         """Close what a start that failed has opened."""
@@ -321,6 +326,9 @@ class Node:
             resource.type == ConfigResourceType.BROKER for resource in delta.configs
         ):
             self._take_over_settings(after)
+        if METADATA_VERSION in delta.features:
+            # A newer level may know something of this broker that the one before did not.
+            self._submit_registration()
 
     def _take_over_settings(self, image: MetadataImage) -> None:
         self.quotas.replace(image.client_quotas)
