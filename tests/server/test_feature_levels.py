@@ -13,6 +13,7 @@ from tests.traps.transaction_calls import (
     committed_values,
     wait_until_stable,
 )
+from tidelog.cluster.metadata_log import DIRECTORY_NAME, MetadataLog
 from tidelog.protocol.apis.api_versions import ApiVersionsRequest
 from tidelog.protocol.apis.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from tidelog.protocol.errors import ErrorCode
@@ -29,9 +30,12 @@ def finalized_features(node: RunningNode) -> dict[str, int]:
     return {each.name: each.max_version_level for each in answer.finalized_features}
 
 
-def update(node: RunningNode, feature: str, level: int, upgrade_type: int) -> None:
+def update(
+    node: RunningNode, feature: str, level: int, upgrade_type: int, *, validate_only: bool = False
+) -> None:
     key = FeatureUpdateKey(feature=feature, max_version_level=level, upgrade_type=upgrade_type)
-    answer = node.client().call(UpdateFeaturesRequest(feature_updates=[key]), 2)
+    request = UpdateFeaturesRequest(feature_updates=[key], validate_only=validate_only)
+    answer = node.client().call(request, 2)
     assert (answer.error_code, answer.error_message) == (0, None)
 
 
@@ -154,3 +158,32 @@ def test_an_upgrade_past_3_7_brings_the_log_directories_into_the_registration(
 
     again = start_node()
     assert again.call(lambda: again.node.image.brokers[1].log_dirs) == after.log_dirs
+
+
+def test_a_quorum_of_an_older_kafka_gets_its_voters_into_the_log(
+    start_node: StartNode, tmp_path: Path
+) -> None:
+    """A directory of a Kafka with static voters is at kraft.version 0."""
+    data = tmp_path / "static"
+    data.mkdir()
+    metadata = MetadataLog.open(
+        data / DIRECTORY_NAME, node_id=1, directory_id=b"D" * 16, clock=lambda: 1
+    )
+    metadata.kraft_version, metadata.voters = 0, []
+    metadata.snapshot()
+    metadata.close()
+
+    node = start_node(data=data)
+    assert "kraft.version" not in finalized_features(node)
+    update(node, "kraft.version", 1, UPGRADE, validate_only=True)
+    assert "kraft.version" not in finalized_features(node)
+    update(node, "kraft.version", 1, UPGRADE)
+    assert finalized_features(node)["kraft.version"] == 1
+    update(node, "kraft.version", 1, UPGRADE)
+    port = node.port
+    node.stop()
+
+    again = start_node({"listeners": f"PLAINTEXT://127.0.0.1:{port}"}, data=data)
+    assert finalized_features(again)["kraft.version"] == 1
+    (voter,) = again.call(lambda: again.node.metadata.voters)
+    assert [each.port for each in voter.endpoints] == [port]

@@ -80,7 +80,10 @@ def _update(
     if update.name == METADATA_VERSION:
         _check_metadata_downgrade(update, current)
     elif update.name == KRAFT_VERSION:
-        _check_quorum_change(update, current)
+        if update.level < current:
+            raise _invalid(update, "Can't downgrade the version of this feature.")
+        # The quorum's own level is no metadata record: the metadata log raises it.
+        return []
     else:
         _check_dependencies(update, proposed)
     if update.level == current:
@@ -118,13 +121,6 @@ def _check_metadata_downgrade(update: FeatureUpdate, current: int) -> None:
         ErrorCode.INVALID_UPDATE_VERSION,
         f"Unsupported metadata.version downgrade from {current} to {update.level}. {reason}",
     )
-
-
-def _check_quorum_change(update: FeatureUpdate, current: int) -> None:
-    if update.level < current:
-        raise _invalid(update, "Can't downgrade the version of this feature.")
-    if update.level > current:
-        raise _invalid(update, "The version of a quorum is fixed when the quorum is formed.")
 
 
 def _check_dependencies(update: FeatureUpdate, proposed: Mapping[str, int]) -> None:

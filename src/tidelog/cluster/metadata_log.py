@@ -254,9 +254,7 @@ class MetadataLog:
         )
         if not self.latest.metadata_version:
             self._bootstrap(node_id, directory_id, initial_levels)
-        self.image = self.latest = self.latest.with_kraft_version(self.kraft_version).at(
-            self.log.log_end_offset - 1, self.leader_epoch, self._clock()
-        )
+        self._moved_on(self.latest.with_kraft_version(self.kraft_version))
 
     def _bootstrap(
         self, node_id: int, directory_id: bytes, initial_levels: Mapping[str, int]
@@ -285,9 +283,24 @@ class MetadataLog:
         if self.kraft_version:
             self._append_control(VotersRecord(version=0, voters=self.voters))
             self._commit()
-            self.image = self.latest = self.latest.at(
-                self.log.log_end_offset - 1, self.leader_epoch, self._clock()
-            )
+            self._moved_on(self.latest)
+
+    def raise_kraft_version(self, level: int) -> None:
+        """Puts the voters into the log, whose quorum was fixed by configuration before."""
+        if level <= self.kraft_version:
+            return
+        self._append_control(KRaftVersionRecord(version=0, kraft_version=level))
+        self._append_control(VotersRecord(version=0, voters=self.voters))
+        self._commit()
+        self.kraft_version = level
+        self._moved_on(self.latest.with_kraft_version(level))
+
+    def _moved_on(self, image: MetadataImage) -> None:
+        """Control records are in the log: nothing is under way that stands before them."""
+        assert not self._publications
+        self.image = self.latest = image.at(
+            self.log.log_end_offset - 1, self.leader_epoch, self._clock()
+        )
 
     def _append_control(self, message: MetadataLogControl) -> None:
         """Control records are synced with the next decision."""

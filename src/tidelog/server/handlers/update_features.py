@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidelog.cluster.feature_changes import FeatureUpdate, UpgradeType
+from tidelog.cluster.features import KRAFT_VERSION
 from tidelog.protocol.api_keys import ApiKey
 from tidelog.protocol.apis.update_features import (
     UpdatableFeatureResult,
@@ -44,6 +45,9 @@ def handle(
             error_message="The update failed for all features since the following feature had an "
             f"error: {decision.rows.message}",
         )
+    for update in updates:
+        if update.name == KRAFT_VERSION and not body.validate_only:
+            node.metadata.raise_kraft_version(update.level)
     response = UpdateFeaturesResponse(
         results=[UpdatableFeatureResult(feature=update.feature) for update in body.feature_updates]
     )
