@@ -18,7 +18,9 @@ from __future__ import annotations
 
 import errno
 import struct
+from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from tidelog.protocol.errors import ApiError, ErrorCode
@@ -53,6 +55,15 @@ from tidelog.storage.segment import RELATIVE_OFFSET_MAX, Segment
 from tidelog.storage.transaction_index import AbortedTransaction
 
 _stamp_placement = struct.Struct(">qii").pack_into  # base offset, batch length, leader epoch
+
+
+Truncated = Callable[[ApiError | OSError | None], None]
+
+
+def raise_failure(error: ApiError | OSError | None) -> None:
+    """For a truncation that nobody waits for: what went wrong is raised where it is found out."""
+    if error is not None:
+        raise error
 
 
 class Log:
@@ -91,6 +102,8 @@ class Log:
         self._active = segments.active
         self._snapshots = snapshots
         self._truncations = 0
+        self.is_truncating = False  # and takes no appends until that is noted on disk
+        self._waiting_truncations: deque[Callable[[], None]] = deque()
         self._sink: CommitSink | None = None
         self._commit: CommitSink | None = None
         self._storage_error: str | None = None
@@ -110,7 +123,7 @@ class Log:
     def config(self, config: LogConfig) -> None:
         self._config = config
         self._validator = AppendValidator(config)
-        self._check = self._validator.check if self._storage_error is None else self._refuse
+        self._choose_check()
         self._segment_bytes = config.segment_bytes
         # The active segment is never cleaned, so it must not outlive the time until cleaning.
         self._segment_ms = (
@@ -146,12 +159,23 @@ class Log:
     @storage_error.setter
     def storage_error(self, problem: str | None) -> None:
         self._storage_error = problem
-        self._check = self._validator.check if problem is None else self._refuse
+        self._choose_check()
+
+    def _choose_check(self) -> None:
+        takes_appends = self._storage_error is None and not self.is_truncating
+        self._check = self._validator.check if takes_appends else self._refuse
 
     def _refuse(self, batches: memoryview, at: int, now_ms: int, origin: Origin) -> HeaderFields:
-        """Stands in for the validator's check, which an online append need not pay for twice."""
-        self._require_online()
+        """Stands in for the validator's check: an append that is taken pays for nothing more."""
+        self._require_writable()
         raise AssertionError("a log that is online refuses nothing")
+
+    def _require_writable(self) -> None:
+        self._require_online()
+        if self.is_truncating:
+            raise ApiError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.topic_partition} is being truncated"
+            )
 
     def _require_online(self) -> None:
         if self._storage_error is not None:
@@ -256,7 +280,7 @@ class Log:
         Raises ApiError: CORRUPT_MESSAGE, or OFFSET_OUT_OF_RANGE when a batch begins below the
         log end or offsets do not rise.
         """
-        self._require_online()
+        self._require_writable()
         placed = []
         next_offset = self.log_end_offset
         for at, header in iterate_headers(batches):
@@ -565,25 +589,82 @@ class Log:
         self._segments.roll(base_offset, now_ms)
         self._active = self._segments.active
 
-    def truncate_to(self, offset: int) -> None:
+    def truncate_to(self, offset: int, done: Truncated = raise_failure) -> None:
         """Drops everything from `offset` on (a batch that holds it goes as a whole).
 
-        The log end is `offset` afterwards, or the start of that batch. Raises ApiError when the
-        sink cannot note the truncation; nothing has changed then. Raises OSError; it may be tried
-        again after that.
+        The log end is `offset` afterwards, or the start of that batch. `done` is called when that
+        is so, or with what went wrong: an ApiError when the sink could not note it, and nothing has
+        changed; an OSError, after which it may be tried again. With a sink this takes a sync of the
+        disk, which the loop does not wait for: until then the log is as it was and takes no
+        appends. Without one all of it happens at once. Raises ApiError and OSError when it does not
+        even begin.
         """
         self._require_online()
+        if self.is_truncating:
+            self._waiting_truncations.append(partial(self.truncate_to, offset, done))
+            return
         if offset >= self.log_end_offset:
+            self.leader_epochs.truncate_to(offset)
+            done(None)
             return
         if offset <= self.log_start_offset:
-            self.truncate_fully_and_start_at(offset)
+            self.truncate_fully_and_start_at(offset, done)
             return
         end_offset = self.segments[self._segments.slot_of(offset)].truncation_point(offset)
         if end_offset <= self.log_start_offset:
-            self.truncate_fully_and_start_at(end_offset)
+            self.truncate_fully_and_start_at(end_offset, done)
             return
-        if self._sink is not None:
-            self._sink.truncated(self, end_offset)
+        self._truncate_when_noted(end_offset, partial(self._cut, offset, end_offset), done)
+
+    def truncate_fully_and_start_at(self, offset: int, done: Truncated = raise_failure) -> None:
+        """Empties the log; the next record gets `offset`. When and how is as with `truncate_to`.
+
+        Once it is noted the log is empty whatever the disk says, because recovery will empty it.
+        `done` gets an OSError when the disk refuses a part of it: a new file that could not be made
+        comes with the next append, old ones that could not be removed take the directory offline.
+        """
+        self._require_online()
+        if self.is_truncating:
+            self._waiting_truncations.append(
+                partial(self.truncate_fully_and_start_at, offset, done)
+            )
+            return
+        self._truncate_when_noted(offset, partial(self._start_over, offset), done)
+
+    def _truncate_when_noted(
+        self, end_offset: int, cut: Callable[[], None], done: Truncated
+    ) -> None:
+        def noted(error: ApiError | None) -> None:
+            self._set_truncating(False)
+            failure: ApiError | OSError | None = error
+            if error is None:
+                try:
+                    cut()
+                except OSError as refusal:
+                    failure = refusal
+                # What was appended before the truncation was noted is on disk with it.
+                self.mark_durable(end_offset)
+            try:
+                done(failure)
+            finally:
+                while self._waiting_truncations and not self.is_truncating:
+                    self._waiting_truncations.popleft()()
+
+        if self._sink is None:
+            noted(None)
+            return
+        self._set_truncating(True)
+        try:
+            self._sink.note_truncation(self, end_offset, noted)
+        except BaseException:
+            self._set_truncating(False)
+            raise
+
+    def _set_truncating(self, is_truncating: bool) -> None:
+        self.is_truncating = is_truncating
+        self._choose_check()
+
+    def _cut(self, offset: int, end_offset: int) -> None:
         self._truncations += 1
         self._segments.truncate_to(offset)
         self._active = self._segments.active
@@ -595,17 +676,7 @@ class Log:
         # Last, because a full disk refuses to write the file: the rest has to agree by then.
         self.leader_epochs.truncate_to(end_offset)
 
-    def truncate_fully_and_start_at(self, offset: int) -> None:
-        """Empties the log; the next record gets `offset`.
-
-        Raises ApiError when the sink cannot note it; nothing has changed then. From there on the
-        log is empty whatever the disk says, because recovery will empty it. Raises OSError when
-        the disk refuses a part of it: a new file that could not be made comes with the next
-        append, old ones that could not be removed take the directory offline.
-        """
-        self._require_online()
-        if self._sink is not None:
-            self._sink.truncated(self, offset)
+    def _start_over(self, offset: int) -> None:
         self._truncations += 1
         old = self._segments.start_over(offset)
         self._active = self._segments.active
@@ -647,6 +718,8 @@ class Log:
 
         Raises ApiError(OFFSET_OUT_OF_RANGE) when the log does not reach so far.
         """
+        if self.is_truncating:
+            self._require_writable()
         if offset > self.log_end_offset:
             raise ApiError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
@@ -662,6 +735,8 @@ class Log:
 
         Raises OSError. The files are renamed here and unlinked later: see `take_deletable_files`.
         """
+        if self.is_truncating:
+            return 0
         self.producers.remove_expired(now_ms, self.config.producer_id_expiration_ms)
         count = count_deletable(
             self.segments,
@@ -692,7 +767,7 @@ class Log:
         Returns False, with nothing done, when the old segments are not closed segments of this
         log any more, or when the disk fails. Readers of the old segments go on undisturbed.
         """
-        if self._storage_error is not None:
+        if self._storage_error is not None or self.is_truncating:
             return False
         try:
             return self._segments.replace(base_offset, old_base_offsets)
