@@ -113,6 +113,18 @@ def test_truncations_happen_one_after_the_other(running: Running) -> None:
     running.store.close()
 
 
+def test_a_truncation_that_waits_is_told_when_the_disk_fails(running: Running) -> None:
+    running.disk.goes_on.clear()
+    running.log.truncate_to(2, running.done)
+    running.log.truncate_to(1, running.done)
+    running.log.storage_error = "the disk has failed"
+    first, second = running.wait(2)
+    assert first is None
+    assert isinstance(second, ApiError)
+    assert second.code == ErrorCode.KAFKA_STORAGE_ERROR
+    running.store.close(clean=False)
+
+
 def test_a_checkpoint_waits_for_a_truncation(running: Running) -> None:
     """Else it would write down a recovery point above the cut, and forget about the cut."""
     log = running.log

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import errno
 import struct
-from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -53,17 +52,9 @@ from tidelog.storage.producer_state import BatchMetadata, ProducerStates
 from tidelog.storage.retention import count_deletable
 from tidelog.storage.segment import RELATIVE_OFFSET_MAX, Segment
 from tidelog.storage.transaction_index import AbortedTransaction
+from tidelog.storage.truncations import Truncated, Truncations, raise_failure
 
 _stamp_placement = struct.Struct(">qii").pack_into  # base offset, batch length, leader epoch
-
-
-Truncated = Callable[[ApiError | OSError | None], None]
-
-
-def raise_failure(error: ApiError | OSError | None) -> None:
-    """For a truncation that nobody waits for: what went wrong is raised where it is found out."""
-    if error is not None:
-        raise error
 
 
 class Log:
@@ -101,9 +92,8 @@ class Log:
         self._segments = segments
         self._active = segments.active
         self._snapshots = snapshots
-        self._truncations = 0
-        self.is_truncating = False  # and takes no appends until that is noted on disk
-        self._waiting_truncations: deque[Callable[[], None]] = deque()
+        self._truncation_count = 0
+        self._truncations = Truncations(self._choose_check)
         self._sink: CommitSink | None = None
         self._commit: CommitSink | None = None
         self._storage_error: str | None = None
@@ -160,6 +150,11 @@ class Log:
     def storage_error(self, problem: str | None) -> None:
         self._storage_error = problem
         self._choose_check()
+
+    @property
+    def is_truncating(self) -> bool:
+        """A truncation is on its way to the disk: until then the log takes no appends."""
+        return self._truncations.are_under_way
 
     def _choose_check(self) -> None:
         takes_appends = self._storage_error is None and not self.is_truncating
@@ -483,7 +478,7 @@ class Log:
         """
         epochs = self.leader_epochs
         flush = Flush(
-            self.files, self.directory, self.log_end_offset, self._truncations, epochs.version
+            self.files, self.directory, self.log_end_offset, self._truncation_count, epochs.version
         )
         if self.recovery_point < self.log_end_offset:
             for segment in self._segments.from_offset(self.recovery_point):
@@ -503,7 +498,7 @@ class Log:
         A flush that a truncation has overtaken moves nothing.
         """
         self.leader_epochs.synced_version = flush.epochs_version
-        if flush.truncations == self._truncations:
+        if flush.truncations == self._truncation_count:
             self.recovery_point = max(self.recovery_point, flush.offset)
             needed = {segment.base_offset for segment in self.segments}
             self._snapshots.remove(
@@ -601,7 +596,7 @@ class Log:
         """
         self._require_online()
         if self.is_truncating:
-            self._waiting_truncations.append(partial(self.truncate_to, offset, done))
+            self._truncations.wait(partial(self.truncate_to, offset, done), done)
             return
         if offset >= self.log_end_offset:
             self.leader_epochs.truncate_to(offset)
@@ -614,7 +609,7 @@ class Log:
         if end_offset <= self.log_start_offset:
             self.truncate_fully_and_start_at(end_offset, done)
             return
-        self._truncate_when_noted(end_offset, partial(self._cut, offset, end_offset), done)
+        self._truncations.run(self, end_offset, partial(self._cut, offset, end_offset), done)
 
     def truncate_fully_and_start_at(self, offset: int, done: Truncated = raise_failure) -> None:
         """Empties the log; the next record gets `offset`. When and how is as with `truncate_to`.
@@ -625,47 +620,12 @@ class Log:
         """
         self._require_online()
         if self.is_truncating:
-            self._waiting_truncations.append(
-                partial(self.truncate_fully_and_start_at, offset, done)
-            )
+            self._truncations.wait(partial(self.truncate_fully_and_start_at, offset, done), done)
             return
-        self._truncate_when_noted(offset, partial(self._start_over, offset), done)
-
-    def _truncate_when_noted(
-        self, end_offset: int, cut: Callable[[], None], done: Truncated
-    ) -> None:
-        def noted(error: ApiError | None) -> None:
-            self._set_truncating(False)
-            failure: ApiError | OSError | None = error
-            if error is None:
-                try:
-                    cut()
-                except OSError as refusal:
-                    failure = refusal
-                # What was appended before the truncation was noted is on disk with it.
-                self.mark_durable(end_offset)
-            try:
-                done(failure)
-            finally:
-                while self._waiting_truncations and not self.is_truncating:
-                    self._waiting_truncations.popleft()()
-
-        if self._sink is None:
-            noted(None)
-            return
-        self._set_truncating(True)
-        try:
-            self._sink.note_truncation(self, end_offset, noted)
-        except BaseException:
-            self._set_truncating(False)
-            raise
-
-    def _set_truncating(self, is_truncating: bool) -> None:
-        self.is_truncating = is_truncating
-        self._choose_check()
+        self._truncations.run(self, offset, partial(self._start_over, offset), done)
 
     def _cut(self, offset: int, end_offset: int) -> None:
-        self._truncations += 1
+        self._truncation_count += 1
         self._segments.truncate_to(offset)
         self._active = self._segments.active
         self.log_end_offset = end_offset
@@ -677,7 +637,7 @@ class Log:
         self.leader_epochs.truncate_to(end_offset)
 
     def _start_over(self, offset: int) -> None:
-        self._truncations += 1
+        self._truncation_count += 1
         old = self._segments.start_over(offset)
         self._active = self._segments.active
         self.log_start_offset = offset
