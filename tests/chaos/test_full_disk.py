@@ -9,12 +9,14 @@ import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
 
 from tests.traps.calls import batch, fetch_request, produce_request
 from tidelog.protocol.apis.create_topics import CreatableTopic, CreateTopicsRequest
+from tidelog.protocol.apis.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from tidelog.protocol.errors import ErrorCode
 from tidelog.protocol.records import decode_batches
 from tidelog.storage.files import OsFiles
@@ -146,3 +148,37 @@ def test_a_broken_disk_takes_only_its_partitions_along(tmp_path: Path, disk: Dis
             assert values(client, 1 - broken) == [b"before", b"after"]
             assert values(client, broken)[:1] == [b"before"]
             assert publish(client, b"again", broken) == 0
+
+
+def test_a_log_of_a_topic_that_was_deleted_after_its_disk_broke_is_set_aside(
+    tmp_path: Path, disk: Disk
+) -> None:
+    directories = [tmp_path / "first", tmp_path / "second"]
+    settings = {"durability": "fsync", "log.dirs": ",".join(map(str, directories))}
+    with Broker(data=tmp_path, settings=settings) as broker:
+        with connect(broker) as client:
+            assert create(client, "orders", partitions=2) == 0
+            assert [publish(client, b"old", partition) for partition in range(2)] == [0, 0]
+            broken = next(p for p in range(2) if (directories[1] / f"orders-{p}").exists())
+            disk.fail_syncs(directories[1])
+            assert publish(client, b"lost", broken) == ErrorCode.KAFKA_STORAGE_ERROR
+            request = DeleteTopicsRequest(
+                topics=[DeleteTopicState(name="orders")], timeout_ms=10_000
+            )
+            assert client.call(request, 6).responses[0].error_code == 0
+        # With a snapshot nothing in the metadata tells of the topic any more.
+        node = broker.node
+        snapshotted = Event()
+
+        def snapshot() -> None:
+            node.metadata.snapshot()
+            snapshotted.set()
+
+        node.reactor.post(snapshot)
+        assert snapshotted.wait(30)
+        broker.stop()
+        disk.heal()
+        broker.start()
+        (stray,) = directories[1].glob("orders-*")
+        assert stray.name.endswith("-stray")
+        assert (stray / f"{0:020}.log").stat().st_size > 0

@@ -92,6 +92,27 @@ def test_a_helper_that_dies_fails_its_pass_and_is_replaced(history: History) -> 
         passes.process.close()
 
 
+def test_a_helper_that_talks_nonsense_fails_its_pass_for_good(
+    history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    passes = Passes()
+    nonsense = [sys.executable, "-c", "input(); print('nonsense', flush=True)"]
+    monkeypatch.setattr(
+        passes.process,
+        "_start_process",
+        lambda: subprocess.Popen(nonsense, stdin=subprocess.PIPE, stdout=subprocess.PIPE),
+    )
+    try:
+        (failure,) = passes.run(history.task(now_ms=0))
+        assert isinstance(failure, CompactionFailure)
+        assert failure.is_corrupt  # trying again would not help
+        monkeypatch.undo()
+        *_, end = passes.run(history.task(now_ms=0))
+        assert isinstance(end, CompactionEnd)
+    finally:
+        passes.process.close()
+
+
 def test_a_helper_does_not_outlive_a_killed_node(history: History, tmp_path: Path) -> None:
     task = tmp_path / "task.json"
     task.write_bytes(msgspec.json.encode(history.task(now_ms=0)))

@@ -3,6 +3,7 @@
 import errno
 from dataclasses import replace
 from pathlib import Path
+from queue import SimpleQueue
 
 import pytest
 
@@ -159,13 +160,14 @@ def test_an_append_that_was_truncated_meanwhile_is_not_reported(tmp_path: Path) 
     log = store.create(ORDERS, TOPIC_ID, LogConfig())
     append(log, b"a")
     append(log, b"b", b"c")
-    log.truncate_to(1)
-    append(log, b"d")
-    store.commit()
     durable: list[int] = []
     log.on_durable = lambda log: durable.append(log.durable_offset)
+    log.truncate_to(1)
+    loop.run_until(lambda: not log.is_truncating)
+    append(log, b"d")
+    store.commit()
     loop.run_until(lambda: log.durable_offset == 2)
-    assert durable == [2]
+    assert durable == [1, 2]
     store.close(clean=False)
     store = open_store(tmp_path)
     assert values_of(store.logs[ORDERS]) == [b"a", b"d"]
@@ -317,3 +319,41 @@ def test_no_direct_sync_counts_after_a_checkpoint_failed(tmp_path: Path) -> None
     assert log.durable_offset == 1
     assert not store.directories[0].online
     store.close()
+
+
+def test_a_bug_on_the_journals_thread_is_told_to_all_who_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop = Loop()
+    crashes: list[tuple[str, BaseException]] = []
+    store = LogStore.open(
+        [tmp_path],
+        replace(SMALL, threaded=True),
+        post=loop.post,
+        now_ms=1000,
+        on_crash=lambda thread, error: crashes.append((thread, error)),
+    )
+    log = store.create(ORDERS, TOPIC_ID, LogConfig())
+    append(log, b"a")
+    store.commit()
+    loop.run_until(lambda: log.durable_offset == 1)
+
+    def broken(*arguments: object) -> None:
+        raise TypeError("injected bug")
+
+    monkeypatch.setattr("tidelog.storage.journal_writer.JournalWriter._choose_direct", broken)
+    append(log, b"b")
+    store.commit()
+    loop.run_until(lambda: log.storage_error is not None)
+    assert log.durable_offset == 1
+    assert not store.directories[0].online
+    ((thread, error),) = crashes
+    assert (thread.split()[0], str(error)) == ("tidelog-journal", "injected bug")
+    passed: SimpleQueue[int] = SimpleQueue()
+    journal = store._serving[0].journal
+    journal.fence(passed.put)
+    assert passed.get(timeout=30) == -1
+    with pytest.raises(OSError, match="injected bug"):
+        journal.settle_checkpoint(0)
+    store.close()
+    assert not (tmp_path / ".kafka_cleanshutdown").exists()

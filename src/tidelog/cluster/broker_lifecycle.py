@@ -133,6 +133,19 @@ def fence_broker(
     return Decision([change, *remove_broker(broker_id, image, settings)], None)
 
 
+def change_log_dirs(
+    broker_id: int, broker_epoch: int, log_dirs: tuple[bytes, ...], image: MetadataImage
+) -> Decision[None]:
+    """The broker serves from these log directories from now on: one of them has failed."""
+    broker = _registered(broker_id, broker_epoch, image)
+    if broker.log_dirs == log_dirs:
+        return Decision([], None)
+    change = BrokerRegistrationChangeRecord(
+        broker_id=broker_id, broker_epoch=broker_epoch, log_dirs=list(log_dirs)
+    )
+    return Decision([change], None)
+
+
 def shut_down_broker(
     broker_id: int, broker_epoch: int, image: MetadataImage, settings: ControllerSettings
 ) -> Decision[None]:

@@ -191,6 +191,15 @@ class Controller:
     def fence_broker(self, broker_id: int, image: MetadataImage) -> Decision[None]:
         return broker_lifecycle.fence_broker(broker_id, image, self.settings)
 
+    def change_log_dirs(
+        self,
+        broker_id: int,
+        broker_epoch: int,
+        log_dirs: tuple[bytes, ...],
+        image: MetadataImage,
+    ) -> Decision[None]:
+        return broker_lifecycle.change_log_dirs(broker_id, broker_epoch, log_dirs, image)
+
     def shut_down_broker(
         self, broker_id: int, broker_epoch: int, image: MetadataImage
     ) -> Decision[None]:

@@ -18,9 +18,10 @@ _NAMES = {
     Level.INFO: "INFO",
     Level.WARNING: "WARN",
     Level.ERROR: "ERROR",
-    Level.OFF: "FATAL",
+    Level.CRITICAL: "FATAL",
 }
 _LEVELS = {name: level for level, name in _NAMES.items()} | {"TRACE": Level.DEBUG}
+_NAMES[Level.OFF] = "FATAL"  # Kafka has no name for it
 
 
 def logger_levels(log: StructuredLog) -> dict[str, str]:

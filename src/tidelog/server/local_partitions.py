@@ -79,33 +79,57 @@ class LocalPartitions:
         self._queued_by_last_change = 0
         self._goes_on_next_turn = False
         self._waiting: deque[tuple[int, Callable[[], None]]] = deque()
+        # Partitions whose logs are, for all that is known, in a directory that is offline: an empty
+        # log in another directory must not take their place.
+        self._away: set[tuple[bytes, int]] = set()
         self.log = log
 
     def claim_logs(self, metadata: MetadataLog) -> None:
         """At start, first: keep the logs that the metadata knows, delete those of removed topics.
 
-        Raises UnknownLogsError when there are others: then it is the metadata that has lost them.
+        A topic may have been deleted while the directory of its log was away: such a log is set
+        aside, and never deleted, because the metadata does not prove that it was. Raises
+        UnknownLogsError when there are others: then it is the metadata that has lost them.
         """
         image = metadata.image
+        store = self._store
         unknown: list[Log] = []
-        for topic_partition, log in list(self._store.logs.items()):
+        for log in [*store.logs.values(), *store.rivals]:
+            topic_partition = log.topic_partition
             topic = image.topics_by_name.get(topic_partition.topic)
             if topic is not None and log.topic_id == topic.topic_id:
                 continue
-            if topic is not None and log.topic_id == ZERO_UUID:
+            if topic is not None and log.topic_id == ZERO_UUID and not store.has_rival(log):
                 self.log.warning("topic_id_restored", partition=f"{topic_partition}")
-                self._store.identify(topic_partition, topic.topic_id)
+                store.identify(topic_partition, topic.topic_id)
             elif log.topic_id in metadata.removed_topic_ids or not log.size_bytes:
                 self.log.info("removed_log_deleted", partition=f"{topic_partition}")
-                self._store.delete(topic_partition)
+                store.delete_log(log)
+            elif self._was_away(log, image):
+                directory = store.set_aside(log)
+                self.log.warning(
+                    "stray_log_set_aside", partition=f"{topic_partition}", directory=directory
+                )
             else:
                 unknown.append(log)
         if unknown:
             raise UnknownLogsError(unknown, metadata.log.active_segment.path)
 
+    def _was_away(self, log: Log, image: MetadataImage) -> bool:
+        """Whether the log's directory was out of service when this node last ran."""
+        last_run = image.brokers.get(self._node_id)
+        return last_run is not None and self._store.directory_id_of(log) not in last_run.log_dirs
+
     def load(self, image: MetadataImage) -> None:
         """At start, then: make the partitions that the image says are here."""
         self._image = image
+        if not all(state.online for state in self._store.directories):
+            self._away = {
+                (topic.topic_id, partition.partition)
+                for topic in image.topics_by_name.values()
+                for partition in topic.partitions
+                if self._store.get(TopicPartition(topic.name, partition.partition)) is None
+            }
         for topic in image.topics_by_name.values():
             self._apply_topic(topic, image, len(topic.partitions))
 
@@ -213,6 +237,9 @@ class LocalPartitions:
         partition = self._partitions.get(topic.name, image.partition)
         if partition is None:
             topic_partition = TopicPartition(topic.name, image.partition)
+            if (topic.topic_id, image.partition) in self._away:
+                self.log.error("partition_unavailable", partition=topic_partition)
+                return
             try:
                 log = self._store.get(topic_partition)
                 if log is None:

@@ -21,6 +21,8 @@ from tidelog.cluster.features import METADATA_VERSION
 from tidelog.cluster.image import ConfigResourceType, Endpoint, MetadataDelta, MetadataImage
 from tidelog.cluster.metadata_log import DIRECTORY_NAME, MetadataLog, SnapshotOptions
 from tidelog.cluster.partition_registry import PartitionRegistry
+from tidelog.errors import TidelogError
+from tidelog.protocol.errors import ApiError
 from tidelog.protocol.uuids import random_uuid
 from tidelog.security.quotas import ClientQuotas
 from tidelog.server.acceptor import Acceptor
@@ -57,6 +59,16 @@ _FINISH_S_MAX = 5.0
 _FINISH_POLL_S = 0.01
 
 
+class NodeCrashedError(TidelogError):
+    """A background thread met a bug, and the node has ended."""
+
+    def __init__(self, bug: BaseException) -> None:
+        super().__init__(
+            f"the node ended because of a bug ({type(bug).__name__}: {bug}); the log has the "
+            "traceback. Start it again: what was acknowledged is recovered"
+        )
+
+
 class Node:
     """One broker and controller in one process, on one event loop.
 
@@ -89,6 +101,7 @@ class Node:
         self._acceptors: list[Acceptor] = []
         self._local_listener: LocalListener | None = None
         self._is_stopping = False
+        self._bug: BaseException | None = None
 
     store: LogStore
     groups: GroupCoordinator
@@ -165,6 +178,7 @@ class Node:
             post=self.reactor.post,
             now_ms=self.now_ms(),
             progress=RecoveryLines(self.log).tell,
+            on_crash=self.crash,
         )
         self.store.high_watermark_of = self._high_watermark_of
         self.store.on_moved = self._log_moved
@@ -291,11 +305,16 @@ class Node:
     # While it runs
 
     def run(self) -> None:
-        """Serve until `request_stop`, then shut down cleanly."""
+        """Serve until `request_stop`, then shut down cleanly.
+
+        Raises NodeCrashedError when a background thread has met a bug.
+        """
         try:
             self.reactor.run()
         finally:
             self._close()
+        if self._bug is not None:
+            raise NodeCrashedError(self._bug) from self._bug
 
     def _end_turn(self) -> None:
         """All appends of a turn become durable together, all answers leave together."""
@@ -343,11 +362,30 @@ class Node:
             "directory_failed", directory=state.path, error=state.error, partitions=len(lost)
         )
         local.fail(lost)
+        online = tuple(each.directory_id for each in self.store.directories if each.online)
+        if online:
+            try:
+                # The next start has to know that topics may be deleted behind this one's back.
+                changed = self.controller.change_log_dirs(
+                    self.config.node_id, self.broker_epoch, online, self.metadata.latest
+                )
+                self.metadata.submit(changed.records)
+            except ApiError as error:
+                self.log.error("directory_failure_not_recorded", error=error)
 
     # Stop
 
     def request_stop(self) -> None:
         """Shut down cleanly. From any thread and any number of times; returns at once."""
+        self.reactor.post(self._begin_stop)
+
+    def crash(self, thread: str, error: BaseException) -> None:
+        """End because a background thread has met a bug; from any thread, returns at once.
+
+        What it did not do is left to the next start's recovery, as after a kill.
+        """
+        self._bug = self._bug or error
+        self.log.critical("thread_failed", error, thread=thread)
         self.reactor.post(self._begin_stop)
 
     def _begin_stop(self) -> None:
@@ -378,7 +416,7 @@ class Node:
         self.transactions.close()
         self.groups.close()
         self.metadata.close()
-        self.store.close(clean=True)
+        self.store.close(clean=self._bug is None)
         self.reactor.close()
         self.log.info("node_stopped", node_id=self.config.node_id)
 

@@ -29,6 +29,7 @@ class Level(IntEnum):
     INFO = 20
     WARNING = 30
     ERROR = 40
+    CRITICAL = 50
     OFF = 100
 
 
@@ -58,6 +59,12 @@ class StructuredLog:
     def error(self, event: str, **fields: object) -> None:
         """Something is wrong that needs a person."""
         self._write(Level.ERROR, event, fields)
+
+    def critical(self, event: str, error: BaseException, **fields: object) -> None:
+        """The node is about to end because of this error; its traceback is told."""
+        fields["error"] = f"{type(error).__name__}: {error}"
+        fields["traceback"] = "".join(traceback.format_exception(error))
+        self._write(Level.CRITICAL, event, fields)
 
     def exception(self, event: str, **fields: object) -> None:
         """An error with the traceback of the exception that is being handled."""

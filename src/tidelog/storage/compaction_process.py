@@ -122,6 +122,9 @@ class CompactionProcess:
             failure = CompactionFailure("the compaction process ended", is_corrupt=False)
         except OSError as error:
             failure = CompactionFailure(f"the compaction process failed: {error}", is_corrupt=False)
+        except Exception as error:  # noqa: BLE001  a bug costs the cleaning of this log, no more
+            problem = f"the compaction process failed: {type(error).__name__}: {error}"
+            failure = CompactionFailure(problem, is_corrupt=True)
         self._stop_process()
         self._hand_over(on_event, failure)
 

@@ -32,7 +32,7 @@ from tidelog.storage.journal_writer import (
     segments_from,
 )
 from tidelog.storage.store_options import StoreOptions
-from tidelog.storage.worker import Worker
+from tidelog.storage.worker import OnCrash, Worker
 
 if TYPE_CHECKING:
     from tidelog.storage.log import Log
@@ -60,14 +60,18 @@ class Journal:
         post: Post,
         on_failure: Callable[[OSError], None],
         on_progress: Callable[[], None],
+        on_crash: OnCrash,
     ) -> None:
         self._directory = directory
         self._maintenance = maintenance
         self._post = post
         self._on_failure = on_failure
         self._on_progress = on_progress
+        self._on_crash = on_crash
+        self._thread_name = f"tidelog-journal {directory}"
         self._states: dict[Log, JournaledLog] = {}
         self._truncated: dict[Log, dict[str, OpenFile]] = {}
+        self._truncations_under_way = 0
         self._pending: list[Item] = []
         self.waiting_bytes = 0
         self.bytes_since_checkpoint = 0
@@ -92,9 +96,7 @@ class Journal:
         self._groups: SimpleQueue[list[Item] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
         if options.threaded:
-            self._thread = threading.Thread(
-                target=self._run, name=f"tidelog-journal {directory}", daemon=True
-            )
+            self._thread = threading.Thread(target=self._run, name=self._thread_name, daemon=True)
             self._thread.start()
 
     @property
@@ -130,6 +132,11 @@ class Journal:
         """Whether anything happened to the log since it was attached."""
         return self._states[log].has_changed
 
+    def detach(self, log: Log) -> None:
+        """Lets a log go of which the journal holds no frames."""
+        self._states.pop(log).removed = True
+        log.sink = None
+
     def delete(self, log: Log, done: Callable[[OSError | None], None]) -> None:
         """Lets a log go; `done` hears (on the writer thread) when its frames cannot come back."""
         state = self._states.pop(log)
@@ -156,22 +163,48 @@ class Journal:
             Append(state, log.segments[-1].open(), batches, offset, next_offset, leader_epoch)
         )
 
-    def truncated(self, log: Log, offset: int) -> None:
-        """Blocks until the mark is on disk: the segments change next, and recovery takes a log that
-        ends below its recovery point, or below where the journal goes on, for damaged."""
+    def note_truncation(
+        self, log: Log, offset: int, noted: Callable[[ApiError | None], None]
+    ) -> None:
+        """The segments may change only when the mark is on disk: recovery takes a log that ends
+        below its recovery point, or below where the journal goes on, for damaged."""
         # First, for it may fail, and frames of a log that was not cut must not begin at the cut.
         cut_file = segments_from(log, offset)[0].open()
         state = self._states[log]
         state.generation += 1
         state.end_offset = offset
         self._truncated.setdefault(log, {})[cut_file.path] = cut_file
+        self._truncations_under_way += 1
         within = log.log_start_offset < offset <= log.log_end_offset
         kind = FrameKind.TRUNCATION if within else FrameKind.RESTART
-        outcome: SimpleQueue[OSError | None] = SimpleQueue()
-        self._pending.append(Mark(kind, state, offset, outcome.put, cut_file))
-        self.commit()
-        if (error := outcome.get()) is not None:
-            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self._directory}: {error}")
+
+        def finish(error: OSError | None) -> None:
+            self._truncations_under_way -= 1
+            if error is not None:
+                noted(ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self._directory}: {error}"))
+            elif state.removed:
+                noted(ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{log} is not here any more"))
+            else:
+                noted(None)
+
+        def written(error: OSError | None) -> None:
+            self._post(partial(finish, error))
+
+        if self._thread is not None:
+            self._pending.append(Mark(kind, state, offset, written, cut_file))
+            self.commit()
+        else:
+            # The log must not change while the writer is still at work on the group.
+            outcomes: list[OSError | None] = []
+            self._pending.append(Mark(kind, state, offset, outcomes.append, cut_file))
+            self.commit()
+            written(*outcomes)
+
+    @property
+    def is_truncating(self) -> bool:
+        """Whether a truncation is on its way to the disk: a checkpoint now would take the log for
+        whole, and have the journal forget the mark."""
+        return self._truncations_under_way > 0
 
     def sync(self, log: Log, data_files: Sequence[OpenFile]) -> None:
         """Syncs what the journal does not hold, before later frames that come on top of it."""
@@ -268,7 +301,16 @@ class Journal:
             except Empty:
                 pass
             if items:
-                self._post(partial(self._completed, self._writer.write_group(items), items))
+                self._post(partial(self._completed, self._write(items), items))
+
+    def _write(self, items: list[Item]) -> list[Completion]:
+        """A group on the journal's thread, which outlives a bug so that all who wait are told."""
+        try:
+            return self._writer.write_group(items)
+        except BaseException as error:  # noqa: BLE001  whatever it is, the node has to know
+            self._writer.give_up(items, error)
+            self._on_crash(self._thread_name, error)
+            return []
 
     def _completed(self, completions: list[Completion], group: list[Item]) -> None:
         error = self._writer.error

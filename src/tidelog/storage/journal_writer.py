@@ -230,11 +230,16 @@ class JournalWriter:
                 return self._write_group(items)
             except OSError as error:
                 self.error = self.error or error
-            except (MemoryError, ValueError) as error:
-                # Whatever stops a group stops the journal, or later groups would leap over it.
-                self.error = OSError(errno.EIO, f"{type(error).__name__}: {error}")
         self._refuse(items, self.error)
         return []
+
+    def give_up(self, items: list[Item], bug: BaseException) -> None:
+        """`write_group` raised what is no failure of the disk: tells all who wait for the group.
+
+        Whatever stops a group stops the journal, or later groups would leap over it.
+        """
+        self.error = self.error or OSError(errno.EIO, f"{type(bug).__name__}: {bug}")
+        self._refuse(items, self.error)
 
     def run_flush(self, state: JournaledLog, flush: Flush) -> None:
         """Runs a checkpoint's flush; any thread. After a failure nothing is reported durable."""
@@ -270,6 +275,11 @@ class JournalWriter:
                     direct[state] = None
                 state.unsynced[item.file.path] = item.file
             elif type(item) is Mark:
+                if item.cut_file is not None and item.state in direct:
+                    # A SEGMENTS_SYNCED frame must not come behind a truncation that is not yet
+                    # carried out: it would settle that too.
+                    del direct[item.state]
+                    self._sync_directly({item.state: None})
                 self._add_mark(item.kind, item.state, item.offset)
                 if item.cut_file is not None:
                     assert item.state is not None

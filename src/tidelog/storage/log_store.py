@@ -31,6 +31,7 @@ from tidelog.storage.partition_metadata import write_topic_id
 from tidelog.storage.recovery import ConfigFor, RecoveryProgress, recover_directory
 from tidelog.storage.serving_directory import ServingDirectory
 from tidelog.storage.store_options import StoreOptions
+from tidelog.storage.worker import OnCrash, log_crash
 
 logger = logging.getLogger(__name__)
 
@@ -51,6 +52,9 @@ class LogStore:
         self.cluster_id = cluster_id
         self.logs: dict[TopicPartition, Log] = {}
         self.stopped_cleanly = True  # nothing had to be recovered
+        self.rivals: list[Log] = []
+        """Logs of partitions that `logs` has too, from another directory and of another topic id.
+        Only the metadata can tell which is whose: `set_aside` or `delete` one of each pair."""
         self.strays: list[Path] = []  # found in the directories, left alone
         self.checkpointed_high_watermarks: dict[TopicPartition, int] = {}
         self.high_watermark_of: Callable[[Log], int] = lambda log: log.durable_offset
@@ -65,6 +69,7 @@ class LogStore:
         self._directories: list[LogDirectory] = []
         self._serving: list[ServingDirectory] = []
         self._post: Post = lambda call: call()
+        self._on_crash: OnCrash = log_crash
 
     @classmethod
     def open(
@@ -77,11 +82,13 @@ class LogStore:
         files: Files = _REAL_FILES,
         config_for: ConfigFor | None = None,
         progress: Callable[[RecoveryProgress], None] | None = None,
+        on_crash: OnCrash = log_crash,
     ) -> LogStore:
         """Locks the directories and recovers all logs in them.
 
         `post` schedules a call on the loop thread. `config_for` tells the settings of the logs that
-        are found; without it they get the defaults until `set_config`. A directory whose disk
+        are found; without it they get the defaults until `set_config`. `on_crash` hears when a
+        background thread meets a bug; the store does not close cleanly then. A directory whose disk
         fails is offline, as long as another one works. Raises LogDirectoryError (in use, of
         another node), RecoveryError and CorruptFileError (damaged files; the text says what to do).
         """
@@ -90,6 +97,7 @@ class LogStore:
         store = cls(files, options, cluster_id, now_ms)
         store._directories = claimed
         store._post = post
+        store._on_crash = on_crash
         try:
             for directory in claimed:
                 if directory.online:
@@ -106,6 +114,9 @@ class LogStore:
     @property
     def directories(self) -> list[DirectoryState]:
         return [directory.state() for directory in self._directories]
+
+    def directory_id_of(self, log: Log) -> bytes:
+        return self._serving_of(log).directory.directory_id
 
     @property
     def congested(self) -> bool:
@@ -151,10 +162,44 @@ class LogStore:
 
     def delete(self, topic_partition: TopicPartition) -> None:
         """Takes a log out of service at once; its files are removed in the background."""
-        log = self.logs.pop(topic_partition, None)
+        log = self.logs.get(topic_partition)
         if log is not None:
-            self.cancel_move(topic_partition, "it is deleted")
-            self._serving_of(log).delete(log)
+            self.delete_log(log)
+
+    def delete_log(self, log: Log) -> None:
+        """The same for a log that may be one of the `rivals`."""
+        self.cancel_move(log.topic_partition, "it is deleted")
+        self._forget(log)
+        self._serving_of(log).delete(log)
+
+    def set_aside(self, log: Log) -> Path:
+        """Takes a log that no topic claims out of service; its files stay, under another name.
+
+        Raises ApiError(KAFKA_STORAGE_ERROR); the log is where it was then.
+        """
+        serving = self._serving_of(log)
+        try:
+            target = serving.set_aside(log)
+        except OSError as error:
+            serving.storage_error(error)
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{log.directory}: {error}") from error
+        self._forget(log)
+        return target
+
+    def has_rival(self, log: Log) -> bool:
+        return any(rival.topic_partition == log.topic_partition for rival in self.rivals)
+
+    def _forget(self, log: Log) -> None:
+        topic_partition = log.topic_partition
+        if log in self.rivals:
+            self.rivals.remove(log)
+            return
+        del self.logs[topic_partition]
+        for rival in self.rivals:
+            if rival.topic_partition == topic_partition:
+                self.logs[topic_partition] = rival
+                self.rivals.remove(rival)
+                break
 
     # Moving
 
@@ -230,6 +275,9 @@ class LogStore:
             if origin_id == format_uuid(origin.directory_id):
                 self._replaced.append(loser)
                 return winner
+        if log.topic_id != other.topic_id:
+            self.rivals.append(log)
+            return other
         raise LogDirectoryError(
             f"{log.topic_partition} is in two log directories: {other.directory} and "
             f"{log.directory}. Move one of them away"
@@ -276,6 +324,13 @@ class LogStore:
         """Starts a checkpoint of every directory, in the background."""
         for serving in self._serving:
             serving.checkpoint()
+
+    def checkpoint_of(self, log: Log) -> None:
+        """Starts a checkpoint of the log's directory, in the background."""
+        self._serving_of(log).checkpoint()
+
+    def is_checkpointing(self, log: Log) -> bool:
+        return self._serving_of(log).is_checkpointing
 
     def maintain(self, now_ms: int) -> None:
         """To be called about once a second: timed checkpoints, removal of deleted files."""
@@ -326,6 +381,7 @@ class LogStore:
                 post=post,
                 high_watermark_of=lambda log: self.high_watermark_of(log),
                 on_failure=self._directory_failed,
+                on_crash=self._on_crash,
                 now_ms=self._now_ms,
             )
         except OSError as error:

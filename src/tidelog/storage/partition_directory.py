@@ -13,7 +13,8 @@ _NAME_BYTES_MAX = 255
 FUTURE_SUFFIX = "-future"  # a copy that is being made of a log in another directory
 MOVED_SUFFIX = "-moved"  # a file: where the log of this name was moved from
 _FUTURE_NAME = re.compile(rf".+\.[0-9a-f]{{32}}{FUTURE_SUFFIX}")
-_OTHER_SUFFIXES = (FUTURE_SUFFIX, "-stray")
+STRAY_SUFFIX = "-stray"  # a log that no topic of the metadata claims; nobody touches it
+_OTHER_SUFFIXES = (FUTURE_SUFFIX, STRAY_SUFFIX)
 
 
 def partition_directory_name(topic_partition: TopicPartition) -> str:
@@ -27,6 +28,10 @@ def deleted_directory_name(topic_partition: TopicPartition) -> str:
 
 def future_directory_name(topic_partition: TopicPartition) -> str:
     return _unique_name(topic_partition, FUTURE_SUFFIX)
+
+
+def stray_directory_name(topic_partition: TopicPartition) -> str:
+    return _unique_name(topic_partition, STRAY_SUFFIX)
 
 
 def _unique_name(topic_partition: TopicPartition, kind: str) -> str:

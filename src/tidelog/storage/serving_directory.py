@@ -17,10 +17,10 @@ from tidelog.storage.journal import Journal, Post
 from tidelog.storage.journal_writer import NO_SPACE, segments_from
 from tidelog.storage.log import Log
 from tidelog.storage.log_directory import LogDirectory
-from tidelog.storage.partition_directory import deleted_directory_name
+from tidelog.storage.partition_directory import deleted_directory_name, stray_directory_name
 from tidelog.storage.recovery import RecoveredDirectory
 from tidelog.storage.store_options import StoreOptions
-from tidelog.storage.worker import Worker
+from tidelog.storage.worker import OnCrash, Worker
 
 logger = logging.getLogger(__name__)
 
@@ -41,6 +41,7 @@ class ServingDirectory:
         post: Post,
         high_watermark_of: HighWatermarkOf,
         on_failure: Callable[[ServingDirectory], None],
+        on_crash: OnCrash,
         now_ms: int,
     ) -> None:
         self._files = files
@@ -48,6 +49,8 @@ class ServingDirectory:
         self._post = post
         self._high_watermark_of = high_watermark_of
         self._on_failure = on_failure
+        self._on_crash = on_crash
+        self._has_crashed = False
         self._checkpointed_ms = now_ms
         self._told_of_trouble = False  # so that a full disk does not fill the log too
         self._sync_threads = options.sync_threads if options.threaded else 1
@@ -58,7 +61,9 @@ class ServingDirectory:
                 files, directory
             )
         self._maintenance = Worker(
-            f"tidelog-maintenance {directory.path}", threaded=options.threaded
+            f"tidelog-maintenance {directory.path}",
+            threaded=options.threaded,
+            on_crash=self._crashed,
         )
         self.journal = Journal(
             files,
@@ -70,6 +75,7 @@ class ServingDirectory:
             post=post,
             on_failure=self._fail,
             on_progress=self._checkpoint_when_due,
+            on_crash=self._crashed,
         )
         self._checkpointer = Checkpointer(
             files,
@@ -117,6 +123,20 @@ class ServingDirectory:
         except OSError as error:
             self.storage_error(error)
 
+    def set_aside(self, log: Log) -> Path:
+        """Takes a log out of service and renames its directory to one that is left alone.
+
+        For a log that nothing was appended to since it was opened. Raises OSError.
+        """
+        target = self.directory.path / stray_directory_name(log.topic_partition)
+        self._files.rename(log.directory, target)
+        self._files.sync_directory(self.directory.path)
+        if self.directory.logs.get(log.topic_partition) is log:
+            del self.directory.logs[log.topic_partition]
+        log.release()
+        self.journal.detach(log)
+        return target
+
     def discard_directory(self, path: Path) -> None:
         """Removes what a creation that failed has left."""
         try:
@@ -132,7 +152,7 @@ class ServingDirectory:
         self._maintenance.submit(partial(self._remove_files, [path]))
 
     def work(self, job: Callable[[], None]) -> None:
-        """Runs a job on the maintenance thread; it must not raise."""
+        """Runs a job on the maintenance thread, where an exception is a bug."""
         self._maintenance.submit(job)
 
     def sync(self, log: Log) -> None:
@@ -162,7 +182,8 @@ class ServingDirectory:
         """Timed work: a checkpoint, and the removal of files that retention has renamed."""
         if not self.directory.online:
             return
-        if now_ms - self._checkpointed_ms >= self._options.checkpoint_interval_ms:
+        is_due = now_ms - self._checkpointed_ms >= self._options.checkpoint_interval_ms
+        if is_due and not self.journal.is_truncating:
             self._checkpointed_ms = now_ms
             self._told_of_trouble = False
             self.checkpoint()
@@ -196,6 +217,11 @@ class ServingDirectory:
             log.storage_error = text
         self._on_failure(self)
 
+    def _crashed(self, thread: str, error: BaseException) -> None:
+        """A background thread has met a bug: what it left undone is a matter for recovery."""
+        self._has_crashed = True
+        self._on_crash(thread, error)
+
     def _checkpoint_when_due(self) -> None:
         journal = self.journal
         if (
@@ -215,7 +241,7 @@ class ServingDirectory:
             end_lsn = passed.get()
         self._maintenance.close()
         try:
-            if clean and end_lsn >= 0 and self.directory.online:
+            if clean and end_lsn >= 0 and self.directory.online and not self._has_crashed:
                 self._close_logs(end_lsn)
         except OSError as error:
             logger.error("%s was not closed cleanly: %s", self.directory.path, error)

@@ -2,21 +2,35 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 from queue import SimpleQueue
 
+logger = logging.getLogger(__name__)
+
 Job = Callable[[], None]
+OnCrash = Callable[[str, BaseException], None]
+"""Hears on a background thread, with its name, of an exception that is a bug: what the disk refuses
+is an `OSError`, which the one who asked for the work deals with. The node is to end."""
+
+
+def log_crash(thread: str, error: BaseException) -> None:
+    """What is done about a bug where no node is."""
+    logger.critical("%s has failed: %s: %s", thread, type(error).__name__, error, exc_info=error)
 
 
 class Worker:
     """Runs jobs one after the other on its own thread, or, without a thread, where they come from.
 
     Without a thread everything happens in one deterministic order, which is what simulations need.
-    A job must not raise.
+    A job that raises is a bug: `on_crash` hears of it. Later jobs still run, so that whoever waits
+    for one of them does not wait for ever.
     """
 
-    def __init__(self, name: str, *, threaded: bool = True) -> None:
+    def __init__(self, name: str, *, threaded: bool = True, on_crash: OnCrash = log_crash) -> None:
+        self._name = name
+        self._on_crash = on_crash
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
         if threaded:
@@ -37,4 +51,7 @@ class Worker:
 
     def _run(self) -> None:
         while (job := self._jobs.get()) is not None:
-            job()
+            try:
+                job()
+            except BaseException as error:  # noqa: BLE001  whatever it is, the node has to know
+                self._on_crash(self._name, error)
