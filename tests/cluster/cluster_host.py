@@ -11,7 +11,7 @@ from tidelog.cluster.broker_lifecycle import BrokerRegistration
 from tidelog.cluster.controller import Controller
 from tidelog.cluster.controller_settings import ControllerSettings
 from tidelog.cluster.decision import Decision
-from tidelog.cluster.features import DEFAULT_LEVELS
+from tidelog.cluster.features import DEFAULT_METADATA_VERSION, initial_levels
 from tidelog.cluster.image import Endpoint, MetadataDelta, MetadataImage, PartitionImage
 from tidelog.cluster.records.settings import FeatureLevelRecord
 from tidelog.cluster.topic_changes import NewTopic
@@ -34,6 +34,7 @@ class ClusterHost:
         *,
         racks: Sequence[str | None] = (),
         settings: ControllerSettings | None = None,
+        metadata_version: int = DEFAULT_METADATA_VERSION,
     ) -> None:
         ids = itertools.count(1000)
         self.controller = Controller(
@@ -47,7 +48,7 @@ class ClusterHost:
         self.submit(
             [
                 FeatureLevelRecord(name=name, feature_level=level)
-                for name, level in DEFAULT_LEVELS.items()
+                for name, level in initial_levels(metadata_version).items()
             ]
         )
         for broker_id, rack in itertools.zip_longest(broker_ids, racks):

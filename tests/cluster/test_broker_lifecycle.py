@@ -46,9 +46,18 @@ def test_a_broker_that_cannot_do_what_the_cluster_does_is_refused() -> None:
     registration = BrokerRegistration(
         2, broker_uuid(1), (), features=(("metadata.version", 7, 20),)
     )
-    with pytest.raises(ApiError, match="does not support finalized version 25") as caught:
+    with pytest.raises(ApiError, match="does not support finalized version 30") as caught:
         host.controller.register_broker(registration, host.image, 99)
     assert caught.value.code is ErrorCode.UNSUPPORTED_VERSION
+
+
+def test_a_broker_that_does_not_name_a_feature_of_the_cluster_is_refused() -> None:
+    host = ClusterHost([1])
+    registration = BrokerRegistration(
+        2, broker_uuid(1), (), features=(("metadata.version", 7, 30), ("group.version", 0, 1))
+    )
+    with pytest.raises(ApiError, match=r"version 2 of transaction\.version.* between 0 and 0"):
+        host.controller.register_broker(registration, host.image, 10)
 
 
 def test_leadership_moves_when_brokers_are_fenced_and_comes_back_with_them() -> None:
@@ -135,3 +144,16 @@ def test_a_leader_changes_its_in_sync_set() -> None:
     host.unfence(2)
     assert alter((1, 2), 0, 1) == "ok"
     assert host.describe("orders") == "orders-0: leader 1 at epoch 0, replicas [1, 2], isr [1, 2]"
+
+
+def test_the_same_process_that_registers_again_keeps_its_epoch_and_its_state() -> None:
+    host = ClusterHost([1])
+    before = host.image.brokers[1]
+    registration = BrokerRegistration(
+        1, before.incarnation_id, before.endpoints, log_dirs=before.log_dirs
+    )
+    decision = host.controller.register_broker(registration, host.image, 99)
+    assert (decision.records, decision.rows) == ([], before.epoch)
+    moved = registration._replace(log_dirs=(broker_uuid(7), broker_uuid(8)))
+    assert host.decide(host.controller.register_broker(moved, host.image, 99)) == before.epoch
+    assert host.image.brokers[1] == before._replace(log_dirs=moved.log_dirs)

@@ -62,3 +62,15 @@ def test_an_unclean_election_takes_who_is_there() -> None:
 def test_there_are_two_election_types() -> None:
     with pytest.raises(ApiError, match="no election type 2"):
         elect(ClusterHost(), 2)
+
+
+@pytest.mark.parametrize(("metadata_version", "leader_epoch"), [(11, 1), (12, 0)])
+def test_before_3_6_an_in_sync_set_that_shrinks_raises_the_leader_epoch(
+    metadata_version: int, leader_epoch: int
+) -> None:
+    host = ClusterHost([1, 2], metadata_version=metadata_version)
+    host.create("orders", assignments={0: [1, 2]})
+    host.fence(2)
+    assert host.describe("orders") == (
+        f"orders-0: leader 1 at epoch {leader_epoch}, replicas [1, 2], isr [1]"
+    )

@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.cluster_host import ClusterHost
+from tests.cluster.cluster_host import ClusterHost, broker_uuid
 from tidelog.cluster.features import METADATA_VERSION
 from tidelog.cluster.image import (
     ConfigResource,
@@ -12,8 +12,10 @@ from tidelog.cluster.image import (
 from tidelog.cluster.image_changes import MetadataReplayError
 from tidelog.cluster.image_records import image_records
 from tidelog.cluster.records import security, settings
+from tidelog.cluster.records.brokers import BrokerRegistrationChangeRecord
 from tidelog.cluster.records.log_control import NoOpRecord
 from tidelog.cluster.records.topics import (
+    ClearElrRecord,
     PartitionChangeRecord,
     PartitionRecord,
     RemoveTopicRecord,
@@ -109,6 +111,32 @@ def test_a_name_can_go_and_come_back_in_the_same_records() -> None:
     assert not delta.changed_topics
 
 
+@pytest.mark.parametrize(("cleared", "kept"), [("", []), ("orders", ["more"])])
+def test_eligible_leader_replicas_are_cleared_of_a_topic_or_of_all(
+    cleared: str, kept: list[str]
+) -> None:
+    change = PartitionChangeRecord(
+        partition_id=0, topic_id=TOPIC, eligible_leader_replicas=[2], last_known_elr=[3]
+    )
+    other = b"M" * 16
+    before = applied(
+        *new_topic("orders", TOPIC),
+        change,
+        *new_topic("gone", b"G" * 16),
+        *new_topic("more", other),
+        PartitionChangeRecord(partition_id=0, topic_id=other, eligible_leader_replicas=[2]),
+    )
+    image = applied(
+        RemoveTopicRecord(topic_id=b"G" * 16), ClearElrRecord(topic_name=cleared), image=before
+    )
+    partitions = {topic.name: topic.partitions[0] for topic in image.topics_by_name.values()}
+    assert partitions.keys() == {"orders", "more"}
+    assert [name for name, each in partitions.items() if each.eligible_leader_replicas] == kept
+    assert partitions["orders"].last_known_elr == ()
+    with pytest.raises(MetadataReplayError, match="no topic gone"):
+        applied(ClearElrRecord(topic_name="gone"), image=image)
+
+
 def test_a_topic_that_comes_and_goes_in_the_same_records_was_never_there() -> None:
     after, delta = MetadataImage().apply(
         [*new_topic("orders", TOPIC), RemoveTopicRecord(topic_id=TOPIC)], 3, 1, 0
@@ -201,8 +229,15 @@ def test_the_records_of_an_image_make_the_same_image() -> None:
             security.DelegationTokenRecord(token_id="t", owner="o", renewers=["r"]),
             security.UserScramCredentialRecord(name="alice", mechanism=1, salt=b"s"),
             settings.ProducerIdsRecord(next_producer_id=3000),
+            BrokerRegistrationChangeRecord(
+                broker_id=2,
+                broker_epoch=host.image.brokers[2].epoch,
+                cordoned_log_dirs=[broker_uuid(200)],
+            ),
         ]
     )
+    assert host.image.brokers[2].cordoned_log_dirs == (broker_uuid(200),)
+    assert host.image.brokers[1].cordoned_log_dirs is None
     again, _ = MetadataImage().apply(
         image_records(host.image), host.image.offset, host.image.epoch, host.image.timestamp_ms
     )

@@ -1,6 +1,6 @@
 import errno
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from random import Random
 
@@ -9,7 +9,7 @@ import pytest
 from tidelog.cluster.broker_lifecycle import BrokerRegistration
 from tidelog.cluster.controller import Controller
 from tidelog.cluster.controller_settings import ControllerSettings
-from tidelog.cluster.features import DEFAULT_LEVELS
+from tidelog.cluster.features import DEFAULT_LEVELS, METADATA_VERSIONS, initial_levels
 from tidelog.cluster.image import Endpoint, MetadataDelta, MetadataImage
 from tidelog.cluster.metadata_log import (
     DIRECTORY_NAME,
@@ -18,7 +18,7 @@ from tidelog.cluster.metadata_log import (
     SnapshotOptions,
 )
 from tidelog.cluster.metadata_snapshot import SnapshotId, list_snapshots
-from tidelog.cluster.records.framing import encode_record
+from tidelog.cluster.records.framing import RECORD_TYPES, encode_record
 from tidelog.cluster.records.log_control import (
     AbortTransactionRecord,
     BeginTransactionRecord,
@@ -26,6 +26,7 @@ from tidelog.cluster.records.log_control import (
 )
 from tidelog.cluster.records.settings import FeatureLevelRecord, ProducerIdsRecord
 from tidelog.cluster.records.topics import PartitionChangeRecord
+from tidelog.cluster.scram_changes import ScramUpsertion
 from tidelog.cluster.topic_changes import NewTopic
 from tidelog.protocol.control_records import decode_control
 from tidelog.protocol.errors import ApiError, ErrorCode
@@ -41,7 +42,10 @@ OPTIONS = SnapshotOptions(records_max=10_000, bytes_max=1 << 30, records_max_at_
 
 
 def opened(
-    root: Path, files: Files | None = None, options: SnapshotOptions = OPTIONS
+    root: Path,
+    files: Files | None = None,
+    options: SnapshotOptions = OPTIONS,
+    levels: Mapping[str, int] = DEFAULT_LEVELS,
 ) -> MetadataLog:
     return MetadataLog.open(
         root / DIRECTORY_NAME,
@@ -49,6 +53,7 @@ def opened(
         directory_id=DIRECTORY_ID,
         world=InlineWorld(files, now_ms=1_700_000_000_000),
         options=options,
+        initial_levels=levels,
     )
 
 
@@ -96,6 +101,110 @@ def test_a_new_cluster_begins_as_kafkas_does(tmp_path: Path) -> None:
     assert [type(each) for each in control] == [type(each) for each in kafka]
     assert control[0] == kafka[0]
     assert control[1] == kafka[1]
+
+
+def frame_of(value: bytes) -> tuple[str, int]:
+    """A metadata record's type and version as they stand in the log."""
+    _, type_id, version, *_ = value
+    return RECORD_TYPES[type_id].__name__, version
+
+
+@pytest.mark.parametrize("metadata_version", METADATA_VERSIONS)
+def test_a_cluster_writes_what_its_metadata_version_knows_and_reads_it_back(
+    tmp_path: Path, metadata_version: int
+) -> None:
+    """Kafka's MetadataVersion: registerBrokerRecordVersion, partitionRecordVersion and the like."""
+    broker = 1 + sum(metadata_version >= since for since in (8, 17, 30))
+    partition = sum(metadata_version >= since for since in (17, 23))
+    allowed = {"RegisterBrokerRecord": broker, "PartitionRecord": partition}
+    allowed |= {"PartitionChangeRecord": partition, "BrokerRegistrationChangeRecord": 1}
+
+    metadata = opened(tmp_path, levels=initial_levels(metadata_version))
+    create_topics(metadata, "orders")
+    controller = Controller(ControllerSettings(1), Random())
+    for user in ("alice", "bob"):
+        change = ScramUpsertion(user, 1, 4096, b"salt", b"salted")
+        metadata.submit(
+            controller.alter_user_scram_credentials([], [change], metadata.latest).records
+        )
+    epoch = metadata.latest.brokers[1].epoch
+    metadata.submit(controller.allocate_producer_ids(1, epoch, metadata.latest).records)
+    again = BrokerRegistration(1, b"J" * 16, (), log_dirs=(DIRECTORY_ID,), stopped_cleanly=False)
+    decision = controller.register_broker(again, metadata.latest, metadata.next_offset)
+    metadata.submit(decision.records)
+    metadata.submit(controller.shut_down_broker(1, decision.rows, metadata.latest).records)
+    image = metadata.image
+    metadata.close()
+
+    frames = {
+        frame_of(record.value or b"")
+        for is_control, record in log_records(tmp_path)
+        if not is_control
+    }
+    assert {"RegisterBrokerRecord", "PartitionRecord", "PartitionChangeRecord"} <= {
+        name for name, _ in frames
+    }
+    assert all(version <= allowed.get(name, 0) for name, version in frames), frames
+    assert ("RegisterBrokerRecord", broker) in frames
+    assert any(name == "UserScramCredentialRecord" for name, _ in frames) is (
+        metadata_version >= 11
+    )
+
+    replayed = opened(tmp_path)
+    assert content(replayed.image) == content(image)
+    assert bool(image.brokers[1].log_dirs) is (metadata_version >= 17)
+    replayed.snapshot()
+    replayed.close()
+    from_snapshot = opened(tmp_path)
+    assert content(from_snapshot.image) == content(image)
+    from_snapshot.close()
+
+
+def test_the_levels_of_a_data_directory_stay_as_they_are(tmp_path: Path) -> None:
+    opened(tmp_path, levels=initial_levels(25, {"group.version": 0})).close()
+    again = opened(tmp_path, levels=initial_levels(30))
+    assert again.image.features == {
+        "metadata.version": 25,
+        "transaction.version": 2,
+        "kraft.version": 1,
+    }
+    again.close()
+
+
+def test_the_voters_in_the_log_have_the_endpoints_of_the_last_start(tmp_path: Path) -> None:
+    metadata = opened(tmp_path)
+    metadata.set_endpoints((Endpoint("PLAINTEXT", "localhost", 9092),))
+    assert metadata.high_watermark == metadata.next_offset
+    end = metadata.next_offset
+    metadata.set_endpoints((Endpoint("PLAINTEXT", "localhost", 9092),))
+    assert metadata.next_offset == end  # nothing has changed, nothing is written
+    create_topics(metadata, "orders")
+    metadata.snapshot()
+    metadata.close()
+    again = opened(tmp_path)
+    (voter,) = again.voters
+    assert (voter.voter_id, voter.voter_directory_id) == (1, DIRECTORY_ID)
+    assert [(each.name, each.host, each.port) for each in voter.endpoints] == [
+        ("PLAINTEXT", "localhost", 9092)
+    ]
+    again.set_endpoints((Endpoint("INSIDE", "here", 1), Endpoint("OUTSIDE", "there", 2)))
+    again.close()
+    third = opened(tmp_path)
+    assert [each.name for each in third.voters[0].endpoints] == ["INSIDE", "OUTSIDE"]
+    assert list(third.image.topics_by_name) == ["orders"]
+    third.close()
+
+
+def test_a_quorum_without_voters_in_its_log_is_this_node(tmp_path: Path) -> None:
+    """As in a data directory of a Kafka with static voters, kraft.version 0."""
+    metadata = opened(tmp_path)
+    metadata.kraft_version, metadata.voters = 0, []
+    end = metadata.next_offset
+    metadata.set_endpoints((Endpoint("PLAINTEXT", "localhost", 9092),))
+    assert metadata.next_offset == end
+    (voter,) = metadata.voters
+    assert (voter.voter_id, voter.endpoints[0].port) == (1, 9092)
+    metadata.close()
 
 
 def test_what_was_submitted_is_there_after_a_restart_and_the_epoch_is_new(tmp_path: Path) -> None:
@@ -297,12 +406,17 @@ def test_half_a_snapshot_is_removed(tmp_path: Path) -> None:
     assert not part.exists()
 
 
-def test_a_newer_metadata_version_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("feature", "level", "known"), [("metadata.version", 99, "7-30"), ("share.version", 1, "0")]
+)
+def test_levels_that_this_software_lacks_are_refused(
+    tmp_path: Path, feature: str, level: int, known: str
+) -> None:
     metadata = opened(tmp_path)
-    metadata.submit([FeatureLevelRecord(name="metadata.version", feature_level=99)])
+    metadata.submit([FeatureLevelRecord(name=feature, feature_level=level)])
     metadata.close()
     with pytest.raises(
-        MetadataLogError, match=r"metadata\.version 99; this software knows 7 to 25"
+        MetadataLogError, match=rf"{feature} {level}; this software supports {known}\. "
     ):
         opened(tmp_path)
 

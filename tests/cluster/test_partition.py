@@ -1,4 +1,4 @@
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -37,8 +37,10 @@ class ManualSink:
     ) -> None:
         pass
 
-    def truncated(self, log: Log, offset: int) -> None:
-        pass
+    def note_truncation(
+        self, log: Log, offset: int, noted: Callable[[ApiError | None], None]
+    ) -> None:
+        noted(None)
 
 
 @pytest.fixture

@@ -6,9 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tidelog.cluster.features import METADATA_VERSIONS
 from tidelog.cluster.records.brokers import (
     BrokerRegistrationChangeRecord,
     RegisterBrokerRecord,
+    RegisterControllerRecord,
 )
 from tidelog.cluster.records.framing import (
     RECORD_TYPES,
@@ -16,9 +18,26 @@ from tidelog.cluster.records.framing import (
     encode_record,
     record_version,
 )
-from tidelog.cluster.records.topics import PartitionChangeRecord, PartitionRecord, TopicRecord
+from tidelog.cluster.records.log_control import (
+    AbortTransactionRecord,
+    BeginTransactionRecord,
+    EndTransactionRecord,
+    ZkMigrationStateRecord,
+)
+from tidelog.cluster.records.security import (
+    DelegationTokenRecord,
+    RemoveDelegationTokenRecord,
+    RemoveUserScramCredentialRecord,
+    UserScramCredentialRecord,
+)
+from tidelog.cluster.records.topics import (
+    ClearElrRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+)
 from tidelog.protocol.errors import ProtocolError
 from tidelog.protocol.records import decode_batches
+from tidelog.protocol.schema import Message
 
 KAFKA_LOG = Path(__file__).parent / "golden" / "kafka-4.3" / "00000000000000000000.log"
 
@@ -74,27 +93,73 @@ def test_what_did_not_change_takes_no_bytes_in_a_partition_change() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("metadata_version", "partition", "broker"), [(7, 0, 1), (8, 0, 2), (17, 1, 3), (25, 2, 3)]
-)
-def test_the_metadata_version_says_in_which_version_records_are_written(
-    metadata_version: int, partition: int, broker: int
+# Kafka's MetadataVersion: in which version a cluster at a metadata.version writes a record, from
+# the lowest level on that knows the record at all.
+WRITTEN_AS: dict[type[Message], dict[int, int]] = {
+    RegisterBrokerRecord: {7: 1, 8: 2, 17: 3, 30: 4},
+    PartitionRecord: {7: 0, 17: 1, 23: 2},
+    PartitionChangeRecord: {7: 0, 17: 1, 23: 2},
+    ZkMigrationStateRecord: {8: 0},
+    UserScramCredentialRecord: {11: 0},
+    RemoveUserScramCredentialRecord: {11: 0},
+    BeginTransactionRecord: {13: 0},
+    EndTransactionRecord: {13: 0},
+    AbortTransactionRecord: {13: 0},
+    DelegationTokenRecord: {14: 0},
+    RemoveDelegationTokenRecord: {14: 0},
+    RegisterControllerRecord: {15: 0},
+    ClearElrRecord: {23: 0},
+}
+
+
+@pytest.mark.parametrize("record_type", RECORD_TYPES.values(), ids=lambda each: each.__name__)
+@pytest.mark.parametrize("metadata_version", METADATA_VERSIONS)
+def test_the_metadata_version_says_in_which_version_a_record_is_written(
+    record_type: type[Message], metadata_version: int
 ) -> None:
-    assert record_version(PartitionRecord(), metadata_version) == partition
-    assert record_version(PartitionChangeRecord(), metadata_version) == partition
-    assert record_version(RegisterBrokerRecord(), metadata_version) == broker
-    assert record_version(TopicRecord(), metadata_version) == 0
+    steps = WRITTEN_AS.get(record_type, {7: 0})
+    known = [version for since, version in steps.items() if since <= metadata_version]
+    if known:
+        assert record_version(record_type(), metadata_version) == known[-1]
+    else:
+        with pytest.raises(AssertionError, match=f"{record_type.__name__}.*{metadata_version}"):
+            record_version(record_type(), metadata_version)
 
 
-def test_a_registration_change_takes_the_oldest_version_that_can_say_it() -> None:
-    assert record_version(BrokerRegistrationChangeRecord(fenced=1), 25) == 0
-    assert record_version(BrokerRegistrationChangeRecord(in_controlled_shutdown=1), 25) == 1
-    assert record_version(BrokerRegistrationChangeRecord(log_dirs=[b"D" * 16]), 25) == 2
+@pytest.mark.parametrize(
+    ("change", "version", "since"),
+    [
+        (BrokerRegistrationChangeRecord(fenced=1), 0, 7),
+        (BrokerRegistrationChangeRecord(in_controlled_shutdown=1), 1, 7),
+        (BrokerRegistrationChangeRecord(log_dirs=[b"D" * 16]), 2, 17),
+        (BrokerRegistrationChangeRecord(cordoned_log_dirs=[]), 3, 30),
+    ],
+)
+def test_a_registration_change_takes_the_oldest_version_that_can_say_it(
+    change: BrokerRegistrationChangeRecord, version: int, since: int
+) -> None:
+    for metadata_version in METADATA_VERSIONS:
+        if metadata_version >= since:
+            assert record_version(change, metadata_version) == version
+        else:
+            with pytest.raises(AssertionError):
+                record_version(change, metadata_version)
+
+
+def test_cordoned_log_directories_are_kept_from_4_3_on() -> None:
+    record = RegisterBrokerRecord(incarnation_id=b"I" * 16, cordoned_log_dirs=[b"D" * 16])
+    encoded = encode_record(record, 30)
+    assert encoded[:3] == b"\x01\x00\x04"
+    assert encoded.endswith(b"\x01\x01\x11\x02" + b"D" * 16)  # one tagged field: 1, 17 bytes
+    assert decode_record(encoded) == record
+    assert decode_record(encode_record(record, 29)) == RegisterBrokerRecord(
+        incarnation_id=b"I" * 16
+    )
 
 
 def test_every_type_survives_a_round_trip_with_its_defaults() -> None:
     for record_type in RECORD_TYPES.values():
-        assert decode_record(encode_record(record_type(), 25)) == record_type()
+        assert decode_record(encode_record(record_type(), 30)) == record_type()
 
 
 @pytest.mark.parametrize(

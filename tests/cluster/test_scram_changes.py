@@ -46,6 +46,16 @@ def test_credentials_go_again() -> None:
     assert alter(host, ScramDeletion("alice", 1)) == [("alice", "RESOURCE_NOT_FOUND")]
 
 
+@pytest.mark.parametrize(("metadata_version", "code"), [(10, "UNSUPPORTED_VERSION"), (11, "ok")])
+def test_credentials_need_a_metadata_version_that_knows_them(
+    metadata_version: int, code: str
+) -> None:
+    host = ClusterHost(metadata_version=metadata_version)
+    assert alter(host, upsertion()) == [("alice", code)]
+    if code != "ok":
+        assert alter(host, ScramDeletion("alice", 1)) == [("alice", code)]
+
+
 @pytest.mark.parametrize(
     ("change", "code"),
     [

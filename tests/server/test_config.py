@@ -90,3 +90,53 @@ def test_dynamic_settings_go_over_static_ones() -> None:
     assert changed.num_partitions == 2
     assert changed.explicit["log.retention.ms"] == "5"
     assert "log.retention.ms" not in config.explicit
+
+
+@pytest.mark.parametrize(
+    ("settings", "levels"),
+    [
+        ({}, {"metadata.version": 30, "group.version": 1, "transaction.version": 2}),
+        ({"initial.metadata.version": "3.9"}, {"metadata.version": 21}),
+        ({"initial.metadata.version": "23"}, {"metadata.version": 23, "group.version": 1}),
+        (
+            {"initial.feature.levels": "group.version=0, transaction.version=1"},
+            {"metadata.version": 30, "transaction.version": 1},
+        ),
+        (
+            {"initial.metadata.version": "4.1-IV1", "initial.feature.levels": "kraft.version=1"},
+            {"metadata.version": 27, "group.version": 1, "transaction.version": 2},
+        ),
+    ],
+)
+def test_the_levels_of_a_new_cluster_can_be_chosen(
+    settings: dict[str, str], levels: dict[str, int]
+) -> None:
+    assert NodeConfig(settings).initial_levels == levels
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (
+            {"initial.metadata.version": "9.9"},
+            "initial.metadata.version: Unknown metadata.version '9.9'. Supported metadata.version "
+            "are: 3.3-IV3, 3.4-IV0,",
+        ),
+        ({"initial.feature.levels": "group.version"}, "group.version is not NAME=LEVEL"),
+        ({"initial.feature.levels": "group.version=x"}, "group.version=x is not NAME=LEVEL"),
+        ({"initial.feature.levels": "no.such=1"}, "Unsupported feature: no.such"),
+        ({"initial.feature.levels": "share.version=1"}, "share.version with feature level 1"),
+        ({"initial.feature.levels": "kraft.version=0"}, "kraft.version with feature level 0"),
+        (
+            {"initial.metadata.version": "3.7-IV1", "log.dirs": "/a,/b"},
+            "Multiple log directories (aka JBOD) are not supported in metadata.version 3.7-IV1. "
+            "Need 3.7-IV2 or higher.",
+        ),
+    ],
+)
+def test_levels_that_no_cluster_can_start_with_are_refused(
+    settings: dict[str, str], message: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        NodeConfig(settings)
+    assert message in str(caught.value)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import aiokafka
+import pytest
 from aiokafka import AIOKafkaConsumer
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -23,9 +24,9 @@ COMPACTED = {
 QUICK = {"log.cleaner.backoff.ms": "50", "log.flush.offset.checkpoint.interval.ms": "100"}
 
 
-def create(bootstrap: str, topic: str) -> None:
+def create(bootstrap: str, topic: str, config: dict[str, str] = COMPACTED) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic(topic, 1, 1, config=COMPACTED)])[topic].result(WAIT_S)
+    admin.create_topics([NewTopic(topic, 1, 1, config=config)])[topic].result(WAIT_S)
 
 
 def write(bootstrap: str, topic: str, values: range, **settings: str) -> None:
@@ -72,6 +73,38 @@ def test_a_compacted_topic_shrinks_to_its_latest_values_and_survives_a_restart()
         assert latest() == expected
         write(bootstrap, "table", range(300, 305))
         assert latest() == [b"300", b"301", b"302", b"303", b"304"]
+
+
+@pytest.mark.parametrize("durability", ["fsync", "page-cache"])
+@pytest.mark.parametrize(
+    "due",
+    [
+        {"max.compaction.lag.ms": "100", "min.cleanable.dirty.ratio": "1"},
+        {"segment.bytes": "4000", "min.cleanable.dirty.ratio": "0.01"},
+    ],
+    ids=["by time", "by size"],
+)
+def test_compaction_does_not_wait_for_the_next_timed_checkpoint(
+    due: dict[str, str], durability: str
+) -> None:
+    settings = {
+        "log.cleaner.backoff.ms": "50",
+        "log.flush.offset.checkpoint.interval.ms": "1000000000",
+    }
+    with Broker(settings=settings) as broker:
+        bootstrap = broker.bootstrap_servers
+        create(bootstrap, "table", {"cleanup.policy": "compact", "durability": durability, **due})
+        write(bootstrap, "table", range(100))
+
+        def is_compacted() -> bool:
+            write(bootstrap, "table", range(100, 105))  # time rolls a segment with an append
+            return len(read_topic(bootstrap, "table", 1)[0]) < 50
+
+        wait_until(is_compacted)
+        broker.stop()
+        broker.start()
+        values = [value.rstrip(b".") for value in read_topic(bootstrap, "table", 1)[0]]
+        assert values[-5:] == [b"100", b"101", b"102", b"103", b"104"]
 
 
 def test_every_client_reads_what_compaction_leaves() -> None:

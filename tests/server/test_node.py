@@ -116,6 +116,61 @@ def test_features_with_a_minimum_of_0_are_told_from_version_4_on(start_node: Sta
         assert client.call(request, 3).error_code == 42
 
 
+def test_api_versions_tells_the_levels_of_every_feature(start_node: StartNode) -> None:
+    request = ApiVersionsRequest(client_software_name="test", client_software_version="1.0")
+    with start_node().client() as client:
+        old, new = client.call(request, 3), client.call(request, 4)
+    supported = {each.name: (each.min_version, each.max_version) for each in new.supported_features}
+    assert supported == {
+        "eligible.leader.replicas.version": (0, 0),
+        "group.version": (0, 1),
+        "kraft.version": (0, 1),
+        "metadata.version": (7, 30),
+        "share.version": (0, 0),
+        "streams.version": (0, 0),
+        "transaction.version": (0, 2),
+    }
+    assert [each.name for each in old.supported_features] == ["metadata.version"]
+    finalized = {
+        each.name: (each.min_version_level, each.max_version_level)
+        for each in new.finalized_features
+    }
+    assert finalized == {
+        "group.version": (1, 1),
+        "kraft.version": (1, 1),
+        "metadata.version": (30, 30),
+        "transaction.version": (2, 2),
+    }
+
+
+def finalized_features(node: RunningNode) -> dict[str, int]:
+    request = ApiVersionsRequest(client_software_name="test", client_software_version="1.0")
+    answer = node.client().call(request, 4)
+    return {each.name: each.max_version_level for each in answer.finalized_features}
+
+
+def test_the_first_start_decides_the_levels_and_later_ones_leave_them(
+    start_node: StartNode, capfd: pytest.CaptureFixture[str]
+) -> None:
+    chosen = {"initial.metadata.version": "3.3-IV3"}
+    node = start_node(chosen)
+    assert finalized_features(node) == {"metadata.version": 7, "kraft.version": 1}
+    with node.client() as client:
+        client.call(MetadataRequest(topics=[MetadataRequestTopic(name="old")]), 9)
+        assert produce(client, "old", b"x") == 0
+    node.stop()
+    again = start_node({"initial.metadata.version": "4.3", "logging.level": "warning"})
+    assert finalized_features(again) == {"metadata.version": 7, "kraft.version": 1}
+    assert "initial_levels_ignored" in capfd.readouterr().err
+    with again.client() as client:
+        assert produce(client, "old", b"y") == 1
+        assert rows(client.call(fetch_request("old", {0: 0}), 12))[0].high_watermark == 2
+    again.stop()
+    two = {"log.dirs": f"{again.data},{again.data}-2", "logging.level": "off"}
+    with pytest.raises(TidelogError, match=r"metadata\.version 3\.3-IV3\. Need 3\.7-IV2"):
+        start_node(two)
+
+
 def test_a_topic_that_is_asked_for_comes_to_be(start_node: StartNode) -> None:
     node = start_node({"num.partitions": "3"})
     with node.client() as client:

@@ -584,8 +584,11 @@ class Sink:
     ) -> None:
         self.calls.append((base_offset, next_offset, leader_epoch, bytes(batches)))
 
-    def truncated(self, log: Log, offset: int) -> None:
+    def note_truncation(
+        self, log: Log, offset: int, noted: Callable[[ApiError | None], None]
+    ) -> None:
         self.truncations.append(offset)
+        noted(None)
 
 
 def test_appends_are_durable_when_the_sink_says_so(tmp_path: Path) -> None:

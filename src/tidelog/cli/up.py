@@ -25,12 +25,26 @@ NOT_SETTINGS = {"TIDELOG_BOOTSTRAP", "TIDELOG_STATE_DIR", "TIDELOG_UNCOMPILED"}
 @click.option(
     "--set", "-s", "settings", multiple=True, metavar="NAME=VALUE", help="A setting of the node."
 )
+@click.option(
+    "--metadata-version",
+    metavar="VERSION",
+    help="First start only: the metadata.version of the new cluster, such as 4.1-IV1, 4.1 or 27.",
+)
+@click.option(
+    "--feature",
+    "features",
+    multiple=True,
+    metavar="NAME=LEVEL",
+    help="First start only: the level of another feature, such as group.version=0.",
+)
 @click.option("--quiet", "-q", is_flag=True, help="Print no greeting.")
 def command(
     data: str | None,
     listen: str | None,
     config_file: Path | None,
     settings: tuple[str, ...],
+    metadata_version: str | None,
+    features: tuple[str, ...],
     quiet: bool,
 ) -> None:
     """Start one node. SIGTERM or Ctrl-C shuts it down cleanly."""
@@ -42,6 +56,10 @@ def command(
         flags.append(f"log.dirs={data}")
     if listen is not None:
         flags.append(f"listeners=PLAINTEXT://{listen}")
+    if metadata_version is not None:
+        flags.append(f"initial.metadata.version={metadata_version}")
+    if features:
+        flags.append(f"initial.feature.levels={','.join(features)}")
     environment = {name: text for name, text in os.environ.items() if name not in NOT_SETTINGS}
     config = NodeConfig.load(file=config_file, environment=environment, flags=flags)
     run_node(config, on_ready=None if quiet else _greet)

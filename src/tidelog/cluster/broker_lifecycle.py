@@ -11,13 +11,17 @@ from typing import NamedTuple
 from tidelog.cluster.controller_settings import ControllerSettings
 from tidelog.cluster.decision import Decision
 from tidelog.cluster.elections import add_broker, remove_broker
-from tidelog.cluster.features import SUPPORTED_FEATURES
+from tidelog.cluster.features import (
+    KRAFT_VERSION,
+    MV_LOG_DIRECTORIES,
+    NOT_SUPPORTED,
+    SUPPORTED_FEATURES,
+    LevelRange,
+)
 from tidelog.cluster.image import BrokerImage, Endpoint, MetadataImage
+from tidelog.cluster.image_records import broker_record
 from tidelog.cluster.records.brokers import (
-    BrokerEndpoint,
-    BrokerFeature,
     BrokerRegistrationChangeRecord,
-    RegisterBrokerRecord,
     UnregisterBrokerRecord,
 )
 from tidelog.cluster.records.topics import PartitionChangeRecord
@@ -50,46 +54,46 @@ def register_broker(
 ) -> Decision[int]:
     """Registers a broker, fenced; the result is its epoch.
 
-    `next_offset` is the offset at which the first record of this decision will stand.
+    `next_offset` is the offset at which the first record of this decision will stand. A process
+    that has registered already may say something else of itself: its epoch and state stay.
     """
+    _check_features(registration, image)
+    broker = BrokerImage(
+        broker_id=registration.broker_id,
+        epoch=next_offset,
+        incarnation_id=registration.incarnation_id,
+        endpoints=registration.endpoints,
+        features=registration.features,
+        rack=registration.rack,
+        log_dirs=registration.log_dirs if image.metadata_version >= MV_LOG_DIRECTORIES else (),
+    )
     known = image.brokers.get(registration.broker_id)
     if known is not None and known.incarnation_id == registration.incarnation_id:
-        return Decision([], known.epoch)
-    for name, lowest, highest in registration.features:
-        level = image.features.get(name, 0)
-        if level and not lowest <= level <= highest:
-            raise ApiError(
-                ErrorCode.UNSUPPORTED_VERSION,
-                f"Unable to register because the broker does not support finalized version {level} "
-                f"of {name}. The broker wants a version between {lowest} and {highest}, inclusive.",
-            )
-    records: list[Message] = [
-        RegisterBrokerRecord(
-            broker_id=registration.broker_id,
-            incarnation_id=registration.incarnation_id,
-            broker_epoch=next_offset,
-            end_points=[
-                BrokerEndpoint(
-                    name=endpoint.name,
-                    host=endpoint.host,
-                    port=endpoint.port,
-                    security_protocol=endpoint.security_protocol,
-                )
-                for endpoint in registration.endpoints
-            ],
-            features=[
-                BrokerFeature(
-                    name=name, min_supported_version=lowest, max_supported_version=highest
-                )
-                for name, lowest, highest in registration.features
-            ],
-            rack=registration.rack,
-            log_dirs=list(registration.log_dirs),
+        broker = broker._replace(
+            epoch=known.epoch,
+            fenced=known.fenced,
+            in_controlled_shutdown=known.in_controlled_shutdown,
+            cordoned_log_dirs=known.cordoned_log_dirs,
         )
-    ]
+        return Decision([] if broker == known else [broker_record(broker)], known.epoch)
+    records: list[Message] = [broker_record(broker)]
     if not registration.stopped_cleanly:
         records += _new_leader_epochs(registration.broker_id, image)
     return Decision(records, next_offset)
+
+
+def _check_features(registration: BrokerRegistration, image: MetadataImage) -> None:
+    """Every feature of the cluster has to be one of the broker's, at the finalized level."""
+    ranges = {name: LevelRange(lowest, highest) for name, lowest, highest in registration.features}
+    for name, level in image.features.items():
+        supported = ranges.get(name, NOT_SUPPORTED)
+        if name != KRAFT_VERSION and level not in supported:
+            raise ApiError(
+                ErrorCode.UNSUPPORTED_VERSION,
+                f"Unable to register because the broker does not support finalized version {level} "
+                f"of {name}. The broker wants a version between {supported.minimum} and "
+                f"{supported.maximum}, inclusive.",
+            )
 
 
 def _new_leader_epochs(broker_id: int, image: MetadataImage) -> list[Message]:

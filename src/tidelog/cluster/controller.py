@@ -165,7 +165,9 @@ class Controller:
         *,
         validate_only: bool = False,
     ) -> Decision[ApiError | None]:
-        return feature_changes.update_features(updates, image, validate_only=validate_only)
+        return feature_changes.update_features(
+            updates, image, controller_id=self.settings.node_id, validate_only=validate_only
+        )
 
     def allocate_producer_ids(
         self, broker_id: int, broker_epoch: int, image: MetadataImage

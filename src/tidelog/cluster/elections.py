@@ -75,7 +75,7 @@ def _elect(
         topic.topic_id,
         partition,
         lambda replica: is_active(image, replica),
-        image.brokers,
+        image,
         Election.PREFERRED if preferred else Election.UNCLEAN,
     ).record()
     if record is None or (preferred and record.leader != partition.preferred_leader):
@@ -135,9 +135,7 @@ def _broker_changes(
             isr = partition.isr
             if leaving:
                 isr = tuple(replica for replica in isr if replica != broker_id) or isr
-            change = PartitionChange(
-                topic.topic_id, partition, can_lead, image.brokers, election, isr=isr
-            )
+            change = PartitionChange(topic.topic_id, partition, can_lead, image, election, isr=isr)
             record = change.record()
             if record is not None:
                 yield record

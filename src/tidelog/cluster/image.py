@@ -106,6 +106,7 @@ class BrokerImage(NamedTuple):
     fenced: bool = True
     in_controlled_shutdown: bool = False
     log_dirs: tuple[bytes, ...] = ()
+    cordoned_log_dirs: tuple[bytes, ...] | None = None  # None: the broker has not said
 
     @property
     def is_active(self) -> bool:
@@ -192,7 +193,11 @@ class MetadataImage:
 
     @property
     def metadata_version(self) -> int:
-        return self.features.get(METADATA_VERSION, 0)
+        return self.finalized_level(METADATA_VERSION)
+
+    def finalized_level(self, feature: str) -> int:
+        """The level that the cluster has agreed on; 0 for a feature that is off or unknown."""
+        return self.features.get(feature, 0)
 
     def partition(self, topic: str, partition: int) -> PartitionImage | None:
         found = self.topics_by_name.get(topic)

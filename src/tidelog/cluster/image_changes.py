@@ -186,6 +186,28 @@ class ImageChanges:
             )
         partitions[record.partition_id] = merge_partition(before, record)
 
+    def _replay_clear_elr(self, record: topics.ClearElrRecord) -> None:
+        names = dict(self._names)
+        names |= {topic.topic_id: topic.name for topic in self._image.topics_by_id.values()}
+        wanted = [
+            topic_id
+            for topic_id, name in names.items()
+            if record.topic_name in ("", name) and not self._is_removed(topic_id)
+        ]
+        if record.topic_name and not wanted:
+            raise MetadataReplayError(f"there is no topic {record.topic_name}")
+        for topic_id in wanted:
+            partitions = self._partitions_of(topic_id)
+            for index, partition in partitions.items():
+                partitions[index] = partition._replace(
+                    eligible_leader_replicas=(), last_known_elr=()
+                )
+
+    def _is_removed(self, topic_id: bytes) -> bool:
+        if topic_id in self._image.topics_by_id:
+            return self._partitions.get(topic_id, {}) is None
+        return topic_id not in self._partitions
+
     # Brokers and controllers
 
     def _replay_register_broker(self, record: brokers.RegisterBrokerRecord) -> None:
@@ -200,6 +222,9 @@ class ImageChanges:
             fenced=record.fenced,
             in_controlled_shutdown=record.in_controlled_shutdown,
             log_dirs=tuple(record.log_dirs),
+            cordoned_log_dirs=(
+                None if record.cordoned_log_dirs is None else tuple(record.cordoned_log_dirs)
+            ),
         )
         self._delta.brokers.add(record.broker_id)
 
@@ -234,6 +259,8 @@ class ImageChanges:
             broker = broker._replace(in_controlled_shutdown=True)
         if record.log_dirs:
             broker = broker._replace(log_dirs=tuple(record.log_dirs))
+        if record.cordoned_log_dirs is not None:
+            broker = broker._replace(cordoned_log_dirs=tuple(record.cordoned_log_dirs))
         self._change_broker(broker)
 
     def _replay_register_controller(self, record: brokers.RegisterControllerRecord) -> None:
@@ -406,6 +433,7 @@ _REPLAY: dict[type[Message], Callable[[ImageChanges, Any], None]] = {
     settings.ConfigRecord: ImageChanges._replay_config,
     settings.FeatureLevelRecord: ImageChanges._replay_feature_level,
     settings.ProducerIdsRecord: ImageChanges._replay_producer_ids,
+    topics.ClearElrRecord: ImageChanges._replay_clear_elr,
     topics.PartitionChangeRecord: ImageChanges._replay_partition_change,
     topics.PartitionRecord: ImageChanges._replay_partition,
     topics.RemoveTopicRecord: ImageChanges._replay_remove_topic,

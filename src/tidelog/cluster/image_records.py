@@ -44,7 +44,7 @@ def image_records(image: MetadataImage) -> Iterator[Message]:
     for controller in image.controllers.values():
         yield _controller(controller)
     for broker in image.brokers.values():
-        yield _broker(broker)
+        yield broker_record(broker)
     for topic in image.topics_by_name.values():
         yield TopicRecord(name=topic.name, topic_id=topic.topic_id)
         for partition in topic.partitions:
@@ -89,7 +89,8 @@ def _features(image: MetadataImage) -> Iterator[Message]:
             yield FeatureLevelRecord(name=name, feature_level=level)
 
 
-def _broker(broker: BrokerImage) -> RegisterBrokerRecord:
+def broker_record(broker: BrokerImage) -> RegisterBrokerRecord:
+    """The record that holds a broker's whole state."""
     return RegisterBrokerRecord(
         broker_id=broker.broker_id,
         incarnation_id=broker.incarnation_id,
@@ -100,6 +101,9 @@ def _broker(broker: BrokerImage) -> RegisterBrokerRecord:
         fenced=broker.fenced,
         in_controlled_shutdown=broker.in_controlled_shutdown,
         log_dirs=list(broker.log_dirs),
+        cordoned_log_dirs=(
+            None if broker.cordoned_log_dirs is None else list(broker.cordoned_log_dirs)
+        ),
     )
 
 

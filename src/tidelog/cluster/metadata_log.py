@@ -13,17 +13,19 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from tidelog.cluster.features import (
     DEFAULT_KRAFT_VERSION,
     DEFAULT_LEVELS,
+    KRAFT_VERSION,
     METADATA_VERSION,
+    NOT_SUPPORTED,
     SUPPORTED_FEATURES,
 )
-from tidelog.cluster.image import MetadataDelta, MetadataImage
+from tidelog.cluster.image import Endpoint, MetadataDelta, MetadataImage
 from tidelog.cluster.image_changes import MetadataReplayError
 from tidelog.cluster.image_records import image_records
 from tidelog.cluster.metadata_damage import refuse_damage
@@ -47,6 +49,7 @@ from tidelog.protocol.control_records import (
     LeaderChangeVoter,
     MetadataLogControl,
     Voter,
+    VoterEndpoint,
     VotersRecord,
     VoterVersionFeature,
     encode_control,
@@ -143,9 +146,11 @@ class MetadataLog:
         directory_id: bytes,
         world: World,
         options: SnapshotOptions | None = None,
+        initial_levels: Mapping[str, int] = DEFAULT_LEVELS,
     ) -> MetadataLog:
         """Loads what is there, or begins a new cluster, and becomes leader of a new epoch.
 
+        A new cluster starts with the features at `initial_levels`, metadata.version among them.
         `directory_id` is the id of the log directory that `directory` lies in. Raises
         MetadataLogError, CorruptFileError and OSError.
         """
@@ -183,7 +188,7 @@ class MetadataLog:
         metadata = cls(world, directory, log, options or SnapshotOptions())
         try:
             metadata._load(snapshot_id, snapshot)
-            metadata._begin_epoch(node_id, directory_id)
+            metadata._begin_epoch(node_id, directory_id, initial_levels)
         except BaseException:
             log.release()
             raise
@@ -213,12 +218,7 @@ class MetadataLog:
             )
         except MetadataReplayError as error:
             raise MetadataLogError(f"{self.directory} is not whole: {error}") from error
-        supported = SUPPORTED_FEATURES[METADATA_VERSION]
-        if image.metadata_version and image.metadata_version not in supported:
-            raise MetadataLogError(
-                f"{self.directory} is at metadata.version {image.metadata_version}; this software "
-                f"knows {supported.minimum} to {supported.maximum}. Use the software that wrote it."
-            )
+        self._check_supported(image)
         self.leader_epoch = epoch
         self.removed_topic_ids = frozenset(
             record.topic_id for record in replayed.records if isinstance(record, RemoveTopicRecord)
@@ -227,7 +227,18 @@ class MetadataLog:
         self._bytes_since_snapshot = replayed.size_bytes
         self._records_since_snapshot = len(replayed.records)
 
-    def _begin_epoch(self, node_id: int, directory_id: bytes) -> None:
+    def _check_supported(self, image: MetadataImage) -> None:
+        for feature, level in image.features.items():
+            supported = SUPPORTED_FEATURES.get(feature, NOT_SUPPORTED)
+            if level not in supported:
+                raise MetadataLogError(
+                    f"{self.directory} is at {feature} {level}; this software supports "
+                    f"{supported}. Use the software that wrote it, if only to lower the level."
+                )
+
+    def _begin_epoch(
+        self, node_id: int, directory_id: bytes, initial_levels: Mapping[str, int]
+    ) -> None:
         """This node is the whole quorum, so it leads; a new cluster gets its first records."""
         self.leader_epoch += 1
         self.leader_id = node_id
@@ -240,29 +251,53 @@ class MetadataLog:
             )
         )
         if not self.latest.metadata_version:
-            self._bootstrap(node_id, directory_id)
-        self.image = self.latest = self.latest.with_kraft_version(self.kraft_version).at(
-            self.log.log_end_offset - 1, self.leader_epoch, self._clock()
-        )
+            self._bootstrap(node_id, directory_id, initial_levels)
+        self._moved_on(self.latest.with_kraft_version(self.kraft_version))
 
-    def _bootstrap(self, node_id: int, directory_id: bytes) -> None:
+    def _bootstrap(
+        self, node_id: int, directory_id: bytes, initial_levels: Mapping[str, int]
+    ) -> None:
         self.kraft_version = DEFAULT_KRAFT_VERSION
-        self.voters = [
-            Voter(
-                voter_id=node_id,
-                voter_directory_id=directory_id,
-                kraft_version_feature=VoterVersionFeature(
-                    min_supported_version=0, max_supported_version=DEFAULT_KRAFT_VERSION
-                ),
-            )
-        ]
+        self.voters = [_voter(node_id, directory_id, ())]
         self._append_control(KRaftVersionRecord(version=0, kraft_version=self.kraft_version))
         self._append_control(VotersRecord(version=0, voters=self.voters))
         self.submit(
             [
                 FeatureLevelRecord(name=name, feature_level=level)
-                for name, level in DEFAULT_LEVELS.items()
+                for name, level in initial_levels.items()
             ]
+        )
+
+    def set_endpoints(self, endpoints: Sequence[Endpoint]) -> None:
+        """Says at a start, when the ports are known, where this node's controller is reached.
+
+        Other voters and what is the same already stay as they are.
+        """
+        own = _voter(self.leader_id, self.directory_id, endpoints)
+        others = [voter for voter in self.voters if voter.voter_id != self.leader_id]
+        if own in self.voters or (self.voters and len(others) == len(self.voters)):
+            return
+        self.voters = [*others, own]
+        if self.kraft_version:
+            self._append_control(VotersRecord(version=0, voters=self.voters))
+            self._commit()
+            self._moved_on(self.latest)
+
+    def raise_kraft_version(self, level: int) -> None:
+        """Puts the voters into the log, whose quorum was fixed by configuration before."""
+        if level <= self.kraft_version:
+            return
+        self._append_control(KRaftVersionRecord(version=0, kraft_version=level))
+        self._append_control(VotersRecord(version=0, voters=self.voters))
+        self._commit()
+        self.kraft_version = level
+        self._moved_on(self.latest.with_kraft_version(level))
+
+    def _moved_on(self, image: MetadataImage) -> None:
+        """Control records are in the log: nothing is under way that stands before them."""
+        assert not self._publications
+        self.image = self.latest = image.at(
+            self.log.log_end_offset - 1, self.leader_epoch, self._clock()
         )
 
     def _append_control(self, message: MetadataLogControl) -> None:
@@ -430,6 +465,21 @@ class MetadataLog:
             # What it writes at the end only makes the next start quicker.
             logger.warning("%s was not closed in order: %s", self.directory, error)
             self.log.release()
+
+
+def _voter(node_id: int, directory_id: bytes, endpoints: Sequence[Endpoint]) -> Voter:
+    supported = SUPPORTED_FEATURES[KRAFT_VERSION]
+    return Voter(
+        voter_id=node_id,
+        voter_directory_id=directory_id,
+        endpoints=[
+            VoterEndpoint(name=endpoint.name, host=endpoint.host, port=endpoint.port)
+            for endpoint in endpoints
+        ],
+        kraft_version_feature=VoterVersionFeature(
+            min_supported_version=supported.minimum, max_supported_version=supported.maximum
+        ),
+    )
 
 
 def _newest_snapshot(files: Files, directory: Path) -> tuple[SnapshotId, Snapshot, list[str]]:

@@ -8,15 +8,15 @@ stays, so that the ones that left are fenced.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
 from tidelog.cluster.decision import Decision
+from tidelog.cluster.features import MV_ISR_SHRINK_KEEPS_EPOCH, MV_LOG_DIRECTORIES
 from tidelog.cluster.image import (
     NO_LEADER,
-    BrokerImage,
     LeaderRecoveryState,
     MetadataImage,
     PartitionImage,
@@ -33,9 +33,16 @@ class Election(Enum):
     UNCLEAN = 2  # any live replica when none is in sync: records may be lost
 
 
-def default_directory(brokers: Mapping[int, BrokerImage], broker_id: int) -> bytes:
-    """The log directory of a new replica: the broker's only one, else its own choice."""
-    broker = brokers.get(broker_id)
+def new_directories(image: MetadataImage, replicas: Sequence[int]) -> tuple[bytes, ...]:
+    """The log directories of new replicas; none where the cluster's level does not know them."""
+    if image.metadata_version < MV_LOG_DIRECTORIES:
+        return ()
+    return tuple(_default_directory(image, replica) for replica in replicas)
+
+
+def _default_directory(image: MetadataImage, broker_id: int) -> bytes:
+    """The broker's only directory, else its own choice."""
+    broker = image.brokers.get(broker_id)
     if broker is None or len(broker.log_dirs) != 1:
         return ZERO_UUID
     return broker.log_dirs[0]
@@ -48,7 +55,7 @@ class PartitionChange:
     topic_id: bytes
     before: PartitionImage
     is_acceptable: Callable[[int], bool]  # may this broker lead?
-    brokers: Mapping[int, BrokerImage]
+    image: MetadataImage
     election: Election = Election.ONLINE
     replicas: tuple[int, ...] | None = None
     isr: tuple[int, ...] | None = None
@@ -74,7 +81,7 @@ class PartitionChange:
             isr = (leader,)
         if leader != before.leader:
             record.leader = leader
-        elif not set(before.replicas) <= set(replicas):
+        elif not set(before.replicas) <= set(replicas) or self._shrink_raises_epoch(isr):
             record.leader = before.leader
         if isr and isr != before.isr:
             record.isr = list(isr)
@@ -92,6 +99,12 @@ class PartitionChange:
             record.leader_recovery_state = recovery
         nothing = PartitionChangeRecord(partition_id=before.partition, topic_id=self.topic_id)
         return None if record == nothing else record
+
+    def _shrink_raises_epoch(self, isr: Sequence[int]) -> bool:
+        """Brokers before 3.6 needed a new leader epoch for a smaller in-sync set (KAFKA-15021)."""
+        if self.image.metadata_version >= MV_ISR_SHRINK_KEEPS_EPOCH:
+            return False
+        return bool(isr) and not set(self.before.isr) <= set(isr)
 
     @staticmethod
     def _is_complete(isr: Sequence[int], removing: Sequence[int], adding: Sequence[int]) -> bool:
@@ -127,7 +140,7 @@ class PartitionChange:
     def _directories(self, replicas: Sequence[int]) -> tuple[bytes, ...]:
         known = dict(zip(self.before.replicas, self.before.directories, strict=False))
         return tuple(
-            known[replica] if replica in known else default_directory(self.brokers, replica)
+            known[replica] if replica in known else _default_directory(self.image, replica)
             for replica in replicas
         )
 
@@ -200,7 +213,7 @@ def _alter_partition(
         topic.topic_id,
         partition,
         lambda replica: is_active(image, replica),
-        image.brokers,
+        image,
         isr=change.isr,
         recovery=change.leader_recovery_state,
     ).record()

@@ -79,7 +79,7 @@ def _reassign(
             f"Unable to find partition {wanted.topic}:{wanted.partition}.",
         )
     change = PartitionChange(
-        topic.topic_id, partition, lambda replica: is_active(image, replica), image.brokers
+        topic.topic_id, partition, lambda replica: is_active(image, replica), image
     )
     if wanted.replicas is None:
         unclean = settings.topic_setting(image, topic.name, "unclean.leader.election.enable")

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from tidelog.cluster.decision import Decision
+from tidelog.cluster.features import MV_SCRAM
 from tidelog.cluster.image import MetadataImage
 from tidelog.cluster.records.security import (
     RemoveUserScramCredentialRecord,
@@ -62,6 +63,11 @@ def alter_user_scram_credentials(
                 raise ApiError(
                     ErrorCode.DUPLICATE_RESOURCE,
                     "A user credential cannot be altered twice in the same request",
+                )
+            if image.metadata_version < MV_SCRAM:
+                raise ApiError(
+                    ErrorCode.UNSUPPORTED_VERSION,
+                    "The current metadata.version does not support SCRAM",
                 )
             records.append(_record(change, image))
         except ApiError as error:

@@ -13,7 +13,7 @@ from tidelog.cluster.controller_settings import ControllerSettings
 from tidelog.cluster.decision import Decision, check_partition_limit, check_record_limit
 from tidelog.cluster.image import ConfigResourceType, MetadataImage, PartitionImage
 from tidelog.cluster.image_records import partition_record
-from tidelog.cluster.partition_changes import default_directory, is_active
+from tidelog.cluster.partition_changes import is_active, new_directories
 from tidelog.cluster.placement import check_assignment, place_replicas
 from tidelog.cluster.records.settings import ConfigRecord
 from tidelog.cluster.records.topics import RemoveTopicRecord, TopicRecord
@@ -240,7 +240,7 @@ def _new_partition(index: int, replicas: Sequence[int], image: MetadataImage) ->
         partition_epoch=0,
         replicas=tuple(replicas),
         isr=isr,
-        directories=tuple(default_directory(image.brokers, each) for each in replicas),
+        directories=new_directories(image, replicas),
     )
 
 

@@ -16,6 +16,15 @@ from typing import Any
 
 from tidelog.cluster.broker_config import BROKER_SETTINGS
 from tidelog.cluster.config_schema import ConfigType, Schema, Setting, at_least, one_of
+from tidelog.cluster.features import (
+    DEFAULT_METADATA_VERSION,
+    METADATA_VERSION,
+    METADATA_VERSIONS,
+    MV_LOG_DIRECTORIES,
+    FeatureError,
+    initial_levels,
+    parse_metadata_version,
+)
 from tidelog.errors import TidelogError
 from tidelog.protocol.errors import ApiError
 from tidelog.server.listener import Listener, ListenerError, parse_listeners
@@ -24,6 +33,7 @@ from tidelog.server.typed_setting import (
     boolean,
     decimal,
     integer,
+    levels_by_name,
     numbers_by_name,
     optional_string,
     string,
@@ -60,6 +70,21 @@ _OWN_SETTINGS = (
         ConfigType.STRING,
         None,
         "The cluster's id; without it the one on disk, or a new one at the first start.",
+    ),
+    _own(
+        "initial.metadata.version",
+        ConfigType.STRING,
+        None,
+        "The metadata.version that a new cluster starts with, as a name (4.1-IV1, 4.1) or a level "
+        "(27); without it the newest. A data directory that exists keeps its level: tools such as "
+        "kafka-features change it.",
+    ),
+    _own(
+        "initial.feature.levels",
+        ConfigType.LIST,
+        "",
+        "The levels of other features that a new cluster starts with, as NAME=LEVEL; those that "
+        "are not named have the level of the metadata.version's time.",
     ),
     _own(
         "local.reads.enable",
@@ -115,6 +140,8 @@ class NodeConfig:
     node_id = integer("node.id")
     cluster_id = optional_string("cluster.id")
     broker_rack = optional_string("broker.rack")
+    initial_metadata_version = optional_string("initial.metadata.version")
+    initial_feature_levels = levels_by_name("initial.feature.levels")
     log_dirs = words("log.dirs")
     durability = string("durability")
     logging_level = string("logging.level")
@@ -218,6 +245,8 @@ class NodeConfig:
             raise ConfigError(str(error)) from None
         if not self.log_dirs:
             raise ConfigError("log.dirs: none; name a folder for the data")
+        self.initial_levels: dict[str, int] = self._initial_levels()
+        self.check_directories(self.initial_levels[METADATA_VERSION])
 
     def _parse(self) -> dict[str, Any]:
         """The typed values of what was set and of the declared settings' defaults."""
@@ -230,6 +259,28 @@ class NodeConfig:
         except ApiError as error:
             raise ConfigError(error.message) from None
         return values
+
+    def _initial_levels(self) -> dict[str, int]:
+        """The finalized features of a new cluster."""
+        name, metadata_version = "initial.metadata.version", DEFAULT_METADATA_VERSION
+        try:
+            if self.initial_metadata_version is not None:
+                metadata_version = parse_metadata_version(self.initial_metadata_version)
+            name = "initial.feature.levels"
+            return initial_levels(metadata_version, self.initial_feature_levels)
+        except FeatureError as error:
+            raise ConfigError(f"{name}: {error}") from None
+
+    def check_directories(self, metadata_version: int) -> None:
+        """A cluster whose level does not know log directories can have one of them only."""
+        if len(self.log_dirs) > 1 and metadata_version < MV_LOG_DIRECTORIES:
+            present, needed = (
+                METADATA_VERSIONS[level][0] for level in (metadata_version, MV_LOG_DIRECTORIES)
+            )
+            raise ConfigError(
+                "log.dirs: Multiple log directories (aka JBOD) are not supported in "
+                f"metadata.version {present}. Need {needed} or higher."
+            )
 
     @classmethod
     def of(cls, **values: object) -> NodeConfig:

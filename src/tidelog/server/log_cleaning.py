@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -10,7 +11,7 @@ if TYPE_CHECKING:
     from tidelog.storage.cleaner import Cleaner
     from tidelog.storage.log import Log
 
-# While a pass is under way, how soon the next is looked for.
+# While a pass or the checkpoint that it needs is under way, how soon the next is looked for.
 _BUSY_INTERVAL_S = 0.25
 
 
@@ -24,6 +25,8 @@ class LogCleaning:
         self._node = node
         self._timer: Timer | None = None
         self._abandoned = 0
+        self._checkpointed_s: dict[Path, float] = {}  # when that was last asked for here
+        self._waits_for_checkpoint = False
         self.cleaner: Cleaner | None = None
 
     def start(self) -> None:
@@ -47,7 +50,8 @@ class LogCleaning:
         if self.cleaner is None:
             self._wait(backoff_s)
             return
-        is_busy = self.cleaner.tick(node.now_ms())
+        self._waits_for_checkpoint = False
+        is_busy = self.cleaner.tick(node.now_ms()) or self._waits_for_checkpoint
         # A disk that is full now is so a moment later too.
         abandoned, self._abandoned = self._abandoned, self.cleaner.counts.abandoned_passes
         goes_well = abandoned == self._abandoned
@@ -71,8 +75,26 @@ class LogCleaning:
             node.world.files,
             post=node.reactor.post,
             last_stable_offset=self._last_stable_offset,
+            want_synced=self._checkpoint_for,
             dedupe_buffer_bytes=config.log_cleaner_dedupe_buffer_size,
         )
+
+    def _checkpoint_for(self, log: Log) -> None:
+        """What is timed comes too late for a topic with a short `max.compaction.lag.ms`; but one
+        checkpoint of a directory in the time of a backoff is enough for all its logs."""
+        node = self._node
+        if node.store.is_checkpointing(log):
+            self._waits_for_checkpoint = True
+            return
+        directory = log.directory.parent
+        due_s = (
+            self._checkpointed_s.get(directory, float("-inf"))
+            + node.config.log_cleaner_backoff_ms / 1000
+        )
+        if node.reactor.now >= due_s:
+            self._checkpointed_s[directory] = node.reactor.now
+            self._waits_for_checkpoint = True
+            node.store.checkpoint_of(log)
 
     def _wait(self, seconds: float) -> None:
         self._timer = self._node.reactor.call_later(seconds, self._look)

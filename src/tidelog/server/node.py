@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from tidelog.cluster.broker_lifecycle import BrokerRegistration
 from tidelog.cluster.controller import Controller
 from tidelog.cluster.controller_settings import ControllerSettings
+from tidelog.cluster.features import METADATA_VERSION
 from tidelog.cluster.image import ConfigResourceType, Endpoint, MetadataDelta, MetadataImage
 from tidelog.cluster.metadata_log import DIRECTORY_NAME, MetadataLog, SnapshotOptions
 from tidelog.cluster.partition_registry import PartitionRegistry
@@ -119,6 +120,7 @@ class Node:
     controller: Controller
     cluster_id: str
     broker_epoch: int
+    _registration: BrokerRegistration
 
     @property
     def image(self) -> MetadataImage:
@@ -197,7 +199,9 @@ class Node:
             directory_id=first_directory.directory_id,
             world=self.world,
             options=SnapshotOptions(interval_ms=config.metadata_log_max_snapshot_interval_ms),
+            initial_levels=config.initial_levels,
         )
+        self._check_levels()
         self.controller = Controller(
             ControllerSettings(
                 node_id=config.node_id,
@@ -245,30 +249,53 @@ class Node:
         for acceptor in self._accepting:
             acceptor.start()
 
+    def _check_levels(self) -> None:
+        """The levels on disk are what counts; they may be others than those of a first start."""
+        config, image = self.config, self.image
+        config.check_directories(image.metadata_version)
+        chosen = {**config.initial_feature_levels}
+        if config.initial_metadata_version is not None:
+            chosen[METADATA_VERSION] = config.initial_levels[METADATA_VERSION]
+        for name, level in chosen.items():
+            if level != image.finalized_level(name):
+                self.log.warning(
+                    "initial_levels_ignored",
+                    feature=name,
+                    wanted=level,
+                    finalized=image.finalized_level(name),
+                )
+
     def _register(self) -> None:
         """Tell the controller that this node is there and serves."""
         config = self.config
-        registration = BrokerRegistration(
+        endpoints = tuple(
+            Endpoint(listener.name, listener.advertised_host, listener.advertised_port)
+            for listener in self.listeners
+        )
+        # Every listener serves the controller too.
+        self.metadata.set_endpoints(endpoints)
+        self._registration = BrokerRegistration(
             config.node_id,
             random_uuid(self.world.random),
-            tuple(
-                Endpoint(listener.name, listener.advertised_host, listener.advertised_port)
-                for listener in self.listeners
-            ),
+            endpoints,
             rack=config.broker_rack,
             log_dirs=tuple(state.directory_id for state in self.store.directories if state.online),
             stopped_cleanly=self.store.stopped_cleanly,
         )
+        self.broker_epoch = self._submit_registration()
         metadata = self.metadata
-        registered = self.controller.register_broker(
-            registration, metadata.latest, metadata.next_offset
-        )
-        metadata.submit(registered.records)
-        self.broker_epoch = registered.rows
         unfenced = self.controller.unfence_broker(
             config.node_id, self.broker_epoch, metadata.latest
         )
         metadata.submit(unfenced.records)
+
+    def _submit_registration(self) -> int:
+        metadata = self.metadata
+        decision = self.controller.register_broker(
+            self._registration, metadata.latest, metadata.next_offset
+        )
+        metadata.submit(decision.records)
+        return decision.rows
 
     def _abandon(self) -> None:
         """Close what a start that failed has opened."""
@@ -321,6 +348,9 @@ class Node:
             resource.type == ConfigResourceType.BROKER for resource in delta.configs
         ):
             self._take_over_settings(after)
+        if METADATA_VERSION in delta.features:
+            # A newer level may know something of this broker that the one before did not.
+            self._submit_registration()
 
     def _take_over_settings(self, image: MetadataImage) -> None:
         self.quotas.replace(image.client_quotas)

@@ -66,15 +66,28 @@ def numbers_by_name(name: str) -> TypedSetting[dict[str, int]]:
     return TypedSetting(name, _pairs)
 
 
+def levels_by_name(name: str) -> TypedSetting[dict[str, int]]:
+    """A list of NAME=LEVEL pairs."""
+    return TypedSetting(name, _levels)
+
+
 def _items(value: str | list[str] | None) -> tuple[str, ...]:
     return tuple(parse_list(value) if isinstance(value, str) else value or ())
 
 
 def _pairs(value: str | list[str] | None) -> dict[str, int]:
+    return _split(value, ":", "NAME:NUMBER")
+
+
+def _levels(value: str | list[str] | None) -> dict[str, int]:
+    return _split(value, "=", "NAME=LEVEL")
+
+
+def _split(value: str | list[str] | None, mark: str, form: str) -> dict[str, int]:
     pairs = {}
     for item in _items(value):
-        name, _, number = item.rpartition(":")
+        name, _, number = item.rpartition(mark)
         if not name or not number.isdigit():
-            raise ValueError(f"{item} is not NAME:NUMBER")
+            raise ValueError(f"{item} is not {form}")
         pairs[name] = int(number)
     return pairs

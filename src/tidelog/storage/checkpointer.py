@@ -99,8 +99,11 @@ class Checkpointer:
         self.running = False
 
     def begin(self) -> None:
-        """Starts a checkpoint unless one is running. On a full disk it does nothing."""
-        if self.running:
+        """Starts a checkpoint unless one is running or a truncation is under way.
+
+        On a full disk it does nothing.
+        """
+        if self.running or self._journal.is_truncating:
             return
         due = [log for log in self._directory.logs.values() if self._is_due(log)]
         truncated = self._journal.take_truncated()

@@ -57,6 +57,12 @@ class DirtyLog:
         total_bytes = self.clean_bytes + self.cleanable_bytes
         return self.cleanable_bytes / total_bytes if total_bytes else 0.0
 
+    @property
+    def is_due(self) -> bool:
+        return self.cleanable_bytes > 0 and (
+            self.is_overdue or self.cleanable_ratio > self.log.config.min_cleanable_dirty_ratio
+        )
+
 
 @dataclass(slots=True)
 class CleaningCounts:
@@ -71,12 +77,22 @@ class CleaningCounts:
     dirtiest_ratio: float = 0.0
 
 
-def measure(log: Log, first_dirty_offset: int, last_stable_offset: int, now_ms: int) -> DirtyLog:
-    """How dirty a log is, given where its dirty part begins and how far it is decided."""
+def measure(
+    log: Log,
+    first_dirty_offset: int,
+    last_stable_offset: int,
+    now_ms: int,
+    *,
+    when_synced: bool = False,
+) -> DirtyLog:
+    """How dirty a log is, given where its dirty part begins and how far it is decided.
+
+    `when_synced`: how dirty it will be when all of it is below the recovery point.
+    """
     config = log.config
     closed = log.segments[:-1]
     uncleanable = min(last_stable_offset, log.segments[-1].base_offset)
-    if log.sink is not None:
+    if log.sink is not None and not when_synced:
         # Above the recovery point a gap between segments means a torn segment to recovery.
         uncleanable = min(uncleanable, log.recovery_point)
     dirty = [
@@ -114,7 +130,10 @@ def _is_overdue(segments: list[Segment], oldest_allowed_ms: int) -> bool:
 
 
 class Cleaner:
-    """Cleans the compacted logs among `logs`, the dirtiest first."""
+    """Cleans the compacted logs among `logs`, the dirtiest first.
+
+    `want_synced` is called with a log that is due and only waits for its recovery point to move.
+    """
 
     def __init__(
         self,
@@ -125,6 +144,7 @@ class Cleaner:
         *,
         post: Callable[[Callable[[], None]], None],
         last_stable_offset: Callable[[Log], int],
+        want_synced: Callable[[Log], None] = lambda log: None,
         dedupe_buffer_bytes: int = 128 << 20,
     ) -> None:
         self._logs = logs
@@ -133,6 +153,7 @@ class Cleaner:
         self._files = files
         self._post = post
         self._last_stable_offset = last_stable_offset
+        self._want_synced = want_synced
         self._dedupe_buffer_bytes = dedupe_buffer_bytes
         self._checkpoints: dict[Path, dict[TopicPartition, int]] = {}
         self._pass: _Pass | None = None
@@ -162,15 +183,18 @@ class Cleaner:
                 continue
             if log in self.uncleanable:
                 continue
-            dirty = measure(
-                log, self.first_dirty_offset(log), self._last_stable_offset(log), now_ms
-            )
-            ratio = dirty.cleanable_ratio
-            self.counts.dirtiest_ratio = max(self.counts.dirtiest_ratio, ratio)
-            if dirty.cleanable_bytes and (
-                dirty.is_overdue or ratio > log.config.min_cleanable_dirty_ratio
-            ):
+            first_dirty_offset = self.first_dirty_offset(log)
+            last_stable_offset = self._last_stable_offset(log)
+            dirty = measure(log, first_dirty_offset, last_stable_offset, now_ms)
+            self.counts.dirtiest_ratio = max(self.counts.dirtiest_ratio, dirty.cleanable_ratio)
+            if dirty.is_due:
                 candidates.append(dirty)
+            elif log.recovery_point < log.segments[-1].base_offset and (
+                measure(
+                    log, first_dirty_offset, last_stable_offset, now_ms, when_synced=True
+                ).is_due
+            ):
+                self._want_synced(log)
         return max(candidates, key=lambda dirty: dirty.cleanable_ratio, default=None)
 
     def first_dirty_offset(self, log: Log) -> int:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from tidelog.protocol.errors import ApiError
     from tidelog.storage.log import Log
 
 
@@ -25,6 +27,13 @@ class CommitSink(Protocol):
         """
         ...
 
-    def truncated(self, log: Log, offset: int) -> None:
-        """The log dropped everything from `offset` on: older frames there must not come back."""
+    def note_truncation(
+        self, log: Log, offset: int, noted: Callable[[ApiError | None], None]
+    ) -> None:
+        """The log is about to drop everything from `offset` on, which must not come back.
+
+        Calls `noted`, on the loop thread and at once or later, when that is on disk together with
+        all appends before it; with an error when it cannot be. Nothing is appended until then.
+        Raises OSError when it does not begin.
+        """
         ...

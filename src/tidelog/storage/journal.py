@@ -69,6 +69,7 @@ class Journal:
         self._on_progress = on_progress
         self._states: dict[Log, JournaledLog] = {}
         self._truncated: dict[Log, dict[str, OpenFile]] = {}
+        self._truncations_under_way = 0
         self._pending: list[Item] = []
         self.waiting_bytes = 0
         self.bytes_since_checkpoint = 0
@@ -159,22 +160,38 @@ class Journal:
             Append(state, log.segments[-1].open(), batches, offset, next_offset, leader_epoch)
         )
 
-    def truncated(self, log: Log, offset: int) -> None:
-        """Blocks until the mark is on disk: the segments change next, and recovery takes a log that
-        ends below its recovery point, or below where the journal goes on, for damaged."""
+    def note_truncation(
+        self, log: Log, offset: int, noted: Callable[[ApiError | None], None]
+    ) -> None:
+        """The segments may change only when the mark is on disk: recovery takes a log that ends
+        below its recovery point, or below where the journal goes on, for damaged."""
         # First, for it may fail, and frames of a log that was not cut must not begin at the cut.
         cut_file = segments_from(log, offset)[0].open()
         state = self._states[log]
         state.generation += 1
         state.end_offset = offset
         self._truncated.setdefault(log, {})[cut_file.path] = cut_file
+        self._truncations_under_way += 1
         within = log.log_start_offset < offset <= log.log_end_offset
         kind = FrameKind.TRUNCATION if within else FrameKind.RESTART
-        self._pending.append(Mark(kind, state, offset, None, cut_file))
+
+        def finish(error: OSError | None) -> None:
+            self._truncations_under_way -= 1
+            if error is not None:
+                noted(ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self._directory}: {error}"))
+            elif state.removed:
+                noted(ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{log} is not here any more"))
+            else:
+                noted(None)
+
+        self._pending.append(Mark(kind, state, offset, finish, cut_file))
         self.commit()
-        self._worker.drain()
-        if (error := self._writer.error) is not None:
-            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self._directory}: {error}")
+
+    @property
+    def is_truncating(self) -> bool:
+        """Whether a truncation is on its way to the disk: a checkpoint now would take the log for
+        whole, and have the journal forget the mark."""
+        return self._truncations_under_way > 0
 
     def sync(self, log: Log, data_files: Sequence[OpenFile]) -> None:
         """Syncs what the journal does not hold, before later frames that come on top of it."""

@@ -286,6 +286,11 @@ class JournalWriter:
                     direct[state] = None
                 state.unsynced[item.file.path] = item.file
             elif type(item) is Mark:
+                if item.cut_file is not None and item.state in direct:
+                    # A SEGMENTS_SYNCED frame must not come behind a truncation that is not yet
+                    # carried out: it would settle that too.
+                    del direct[item.state]
+                    self._sync_directly({item.state: None})
                 self._add_mark(item.kind, item.state, item.offset)
                 if item.cut_file is not None:
                     assert item.state is not None

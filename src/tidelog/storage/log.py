@@ -19,6 +19,7 @@ from __future__ import annotations
 import errno
 import struct
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from tidelog.protocol.errors import ApiError, ErrorCode
@@ -50,6 +51,7 @@ from tidelog.storage.producer_state import BatchMetadata, ProducerStates
 from tidelog.storage.retention import count_deletable
 from tidelog.storage.segment import RELATIVE_OFFSET_MAX, Segment
 from tidelog.storage.transaction_index import AbortedTransaction
+from tidelog.storage.truncations import Truncated, Truncations, raise_failure
 from tidelog.world.files import Files
 
 _stamp_placement = struct.Struct(">qii").pack_into  # base offset, batch length, leader epoch
@@ -90,7 +92,8 @@ class Log:
         self._segments = segments
         self._active = segments.active
         self._snapshots = snapshots
-        self._truncations = 0
+        self._truncation_count = 0
+        self._truncations = Truncations(self._choose_check)
         self._sink: CommitSink | None = None
         self._commit: CommitSink | None = None
         self._storage_error: str | None = None
@@ -110,7 +113,7 @@ class Log:
     def config(self, config: LogConfig) -> None:
         self._config = config
         self._validator = AppendValidator(config)
-        self._check = self._validator.check if self._storage_error is None else self._refuse
+        self._choose_check()
         self._segment_bytes = config.segment_bytes
         # The active segment is never cleaned, so it must not outlive the time until cleaning.
         self._segment_ms = (
@@ -146,12 +149,28 @@ class Log:
     @storage_error.setter
     def storage_error(self, problem: str | None) -> None:
         self._storage_error = problem
-        self._check = self._validator.check if problem is None else self._refuse
+        self._choose_check()
+
+    @property
+    def is_truncating(self) -> bool:
+        """A truncation is on its way to the disk: until then the log takes no appends."""
+        return self._truncations.are_under_way
+
+    def _choose_check(self) -> None:
+        takes_appends = self._storage_error is None and not self.is_truncating
+        self._check = self._validator.check if takes_appends else self._refuse
 
     def _refuse(self, batches: memoryview, at: int, now_ms: int, origin: Origin) -> HeaderFields:
-        """Stands in for the validator's check, which an online append need not pay for twice."""
-        self._require_online()
+        """Stands in for the validator's check: an append that is taken pays for nothing more."""
+        self._require_writable()
         raise AssertionError("a log that is online refuses nothing")
+
+    def _require_writable(self) -> None:
+        self._require_online()
+        if self.is_truncating:
+            raise ApiError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.topic_partition} is being truncated"
+            )
 
     def _require_online(self) -> None:
         if self._storage_error is not None:
@@ -256,7 +275,7 @@ class Log:
         Raises ApiError: CORRUPT_MESSAGE, or OFFSET_OUT_OF_RANGE when a batch begins below the
         log end or offsets do not rise.
         """
-        self._require_online()
+        self._require_writable()
         placed = []
         next_offset = self.log_end_offset
         for at, header in iterate_headers(batches):
@@ -459,7 +478,7 @@ class Log:
         """
         epochs = self.leader_epochs
         flush = Flush(
-            self.files, self.directory, self.log_end_offset, self._truncations, epochs.version
+            self.files, self.directory, self.log_end_offset, self._truncation_count, epochs.version
         )
         if self.recovery_point < self.log_end_offset:
             for segment in self._segments.from_offset(self.recovery_point):
@@ -479,7 +498,7 @@ class Log:
         A flush that a truncation has overtaken moves nothing.
         """
         self.leader_epochs.synced_version = flush.epochs_version
-        if flush.truncations == self._truncations:
+        if flush.truncations == self._truncation_count:
             self.recovery_point = max(self.recovery_point, flush.offset)
             needed = {segment.base_offset for segment in self.segments}
             self._snapshots.remove(
@@ -565,26 +584,48 @@ class Log:
         self._segments.roll(base_offset, now_ms)
         self._active = self._segments.active
 
-    def truncate_to(self, offset: int) -> None:
+    def truncate_to(self, offset: int, done: Truncated = raise_failure) -> None:
         """Drops everything from `offset` on (a batch that holds it goes as a whole).
 
-        The log end is `offset` afterwards, or the start of that batch. Raises ApiError when the
-        sink cannot note the truncation; nothing has changed then. Raises OSError; it may be tried
-        again after that.
+        The log end is `offset` afterwards, or the start of that batch. `done` is called when that
+        is so, or with what went wrong: an ApiError when the sink could not note it, and nothing has
+        changed; an OSError, after which it may be tried again. With a sink this takes a sync of the
+        disk, which the loop does not wait for: until then the log is as it was and takes no
+        appends. Without one all of it happens at once. Raises ApiError and OSError when it does not
+        even begin.
         """
         self._require_online()
+        if self.is_truncating:
+            self._truncations.wait(partial(self.truncate_to, offset, done), done)
+            return
         if offset >= self.log_end_offset:
+            self.leader_epochs.truncate_to(offset)
+            done(None)
             return
         if offset <= self.log_start_offset:
-            self.truncate_fully_and_start_at(offset)
+            self.truncate_fully_and_start_at(offset, done)
             return
         end_offset = self.segments[self._segments.slot_of(offset)].truncation_point(offset)
         if end_offset <= self.log_start_offset:
-            self.truncate_fully_and_start_at(end_offset)
+            self.truncate_fully_and_start_at(end_offset, done)
             return
-        if self._sink is not None:
-            self._sink.truncated(self, end_offset)
-        self._truncations += 1
+        self._truncations.run(self, end_offset, partial(self._cut, offset, end_offset), done)
+
+    def truncate_fully_and_start_at(self, offset: int, done: Truncated = raise_failure) -> None:
+        """Empties the log; the next record gets `offset`. When and how is as with `truncate_to`.
+
+        Once it is noted the log is empty whatever the disk says, because recovery will empty it.
+        `done` gets an OSError when the disk refuses a part of it: a new file that could not be made
+        comes with the next append, old ones that could not be removed take the directory offline.
+        """
+        self._require_online()
+        if self.is_truncating:
+            self._truncations.wait(partial(self.truncate_fully_and_start_at, offset, done), done)
+            return
+        self._truncations.run(self, offset, partial(self._start_over, offset), done)
+
+    def _cut(self, offset: int, end_offset: int) -> None:
+        self._truncation_count += 1
         self._segments.truncate_to(offset)
         self._active = self._segments.active
         self.log_end_offset = end_offset
@@ -595,18 +636,8 @@ class Log:
         # Last, because a full disk refuses to write the file: the rest has to agree by then.
         self.leader_epochs.truncate_to(end_offset)
 
-    def truncate_fully_and_start_at(self, offset: int) -> None:
-        """Empties the log; the next record gets `offset`.
-
-        Raises ApiError when the sink cannot note it; nothing has changed then. From there on the
-        log is empty whatever the disk says, because recovery will empty it. Raises OSError when
-        the disk refuses a part of it: a new file that could not be made comes with the next
-        append, old ones that could not be removed take the directory offline.
-        """
-        self._require_online()
-        if self._sink is not None:
-            self._sink.truncated(self, offset)
-        self._truncations += 1
+    def _start_over(self, offset: int) -> None:
+        self._truncation_count += 1
         old = self._segments.start_over(offset)
         self._active = self._segments.active
         self.log_start_offset = offset
@@ -647,6 +678,8 @@ class Log:
 
         Raises ApiError(OFFSET_OUT_OF_RANGE) when the log does not reach so far.
         """
+        if self.is_truncating:
+            self._require_writable()
         if offset > self.log_end_offset:
             raise ApiError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
@@ -662,6 +695,8 @@ class Log:
 
         Raises OSError. The files are renamed here and unlinked later: see `take_deletable_files`.
         """
+        if self.is_truncating:
+            return 0
         self.producers.remove_expired(now_ms, self.config.producer_id_expiration_ms)
         count = count_deletable(
             self.segments,
@@ -692,7 +727,7 @@ class Log:
         Returns False, with nothing done, when the old segments are not closed segments of this
         log any more, or when the disk fails. Readers of the old segments go on undisturbed.
         """
-        if self._storage_error is not None:
+        if self._storage_error is not None or self.is_truncating:
             return False
         try:
             return self._segments.replace(base_offset, old_base_offsets)

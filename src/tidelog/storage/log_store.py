@@ -321,6 +321,13 @@ class LogStore:
         for serving in self._serving:
             serving.checkpoint()
 
+    def checkpoint_of(self, log: Log) -> None:
+        """Starts a checkpoint of the log's directory, in the background."""
+        self._serving_of(log).checkpoint()
+
+    def is_checkpointing(self, log: Log) -> bool:
+        return self._serving_of(log).is_checkpointing
+
     def maintain(self, now_ms: int) -> None:
         """To be called about once a second: timed checkpoints, removal of deleted files."""
         for serving in self._serving:

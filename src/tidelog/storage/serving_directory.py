@@ -181,7 +181,8 @@ class ServingDirectory:
         """Timed work: a checkpoint, and the removal of files that retention has renamed."""
         if not self.directory.online:
             return
-        if now_ms - self._checkpointed_ms >= self._options.checkpoint_interval_ms:
+        is_due = now_ms - self._checkpointed_ms >= self._options.checkpoint_interval_ms
+        if is_due and not self.journal.is_truncating:
             self._checkpointed_ms = now_ms
             self._told_of_trouble = False
             self.checkpoint()

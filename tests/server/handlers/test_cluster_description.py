@@ -1,5 +1,6 @@
 """DescribeCluster, DescribeQuorum, DescribeLogDirs and friends: the truth about one node."""
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from tidelog.protocol.apis.list_config_resources import ListConfigResourcesReque
 from tidelog.protocol.apis.metadata import MetadataRequest
 from tidelog.protocol.apis.unregister_broker import UnregisterBrokerRequest
 from tidelog.protocol.errors import ErrorCode
+from tidelog.protocol.uuids import format_uuid
 from tidelog.testing.broker import Broker
 from tidelog.testing.wire import WireClient
 
@@ -48,7 +50,8 @@ def test_a_broker_does_not_describe_controllers(wire: WireClient) -> None:
 
 
 @pytest.mark.parametrize("version", range(3))
-def test_the_quorum_is_this_node(wire: WireClient, version: int) -> None:
+def test_the_quorum_is_this_node(wire: WireClient, handlers_broker: Broker, version: int) -> None:
+    before_ms = time.time_ns() // 1_000_000
     request = DescribeQuorumRequest(
         topics=[
             TopicRequest(
@@ -66,6 +69,23 @@ def test_the_quorum_is_this_node(wire: WireClient, version: int) -> None:
     (voter,) = quorum.current_voters
     assert (voter.replica_id, voter.log_end_offset) == (1, quorum.high_watermark)
     assert quorum.observers == []
+    if version >= 1:
+        # The leader is always caught up with itself.
+        assert before_ms <= voter.last_fetch_timestamp <= time.time_ns() // 1_000_000
+        assert voter.last_caught_up_timestamp == voter.last_fetch_timestamp
+    if version >= 2:
+        (directory,) = (
+            line.removeprefix("directory.id=")
+            for line in (handlers_broker.data / "meta.properties").read_text().splitlines()
+            if line.startswith("directory.id=")
+        )
+        assert format_uuid(voter.replica_directory_id) == directory
+        host, port = handlers_broker.bootstrap_servers.rsplit(":", 1)
+        (quorum_node,) = response.nodes
+        assert quorum_node.node_id == 1
+        assert [(each.name, each.host, each.port) for each in quorum_node.listeners] == [
+            ("PLAINTEXT", host, int(port))
+        ]
     other = response.topics[1].partitions[0]
     assert (other.partition_index, other.error_code) == (3, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 

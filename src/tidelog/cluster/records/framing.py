@@ -37,6 +37,7 @@ RECORD_TYPES: dict[int, type[Message]] = {
         settings.ConfigRecord,
         settings.FeatureLevelRecord,
         settings.ProducerIdsRecord,
+        topics.ClearElrRecord,
         topics.PartitionChangeRecord,
         topics.PartitionRecord,
         topics.RemoveTopicRecord,
@@ -46,22 +47,43 @@ RECORD_TYPES: dict[int, type[Message]] = {
 
 # From which metadata.version on a record is written in which version; the last that fits counts.
 _VERSIONS: dict[int, tuple[tuple[int, int], ...]] = {
-    brokers.RegisterBrokerRecord.API_KEY: ((7, 1), (8, 2), (17, 3)),
-    topics.PartitionRecord.API_KEY: ((17, 1), (23, 2)),
-    topics.PartitionChangeRecord.API_KEY: ((17, 1), (23, 2)),
+    brokers.RegisterBrokerRecord.API_KEY: ((7, 1), (8, 2), (17, 3), (30, 4)),
+    brokers.RegisterControllerRecord.API_KEY: ((15, 0),),
+    log_control.AbortTransactionRecord.API_KEY: ((13, 0),),
+    log_control.BeginTransactionRecord.API_KEY: ((13, 0),),
+    log_control.EndTransactionRecord.API_KEY: ((13, 0),),
+    log_control.ZkMigrationStateRecord.API_KEY: ((8, 0),),
+    security.DelegationTokenRecord.API_KEY: ((14, 0),),
+    security.RemoveDelegationTokenRecord.API_KEY: ((14, 0),),
+    security.RemoveUserScramCredentialRecord.API_KEY: ((11, 0),),
+    security.UserScramCredentialRecord.API_KEY: ((11, 0),),
+    topics.ClearElrRecord.API_KEY: ((23, 0),),
+    topics.PartitionRecord.API_KEY: ((7, 0), (17, 1), (23, 2)),
+    topics.PartitionChangeRecord.API_KEY: ((7, 0), (17, 1), (23, 2)),
 }
+_ALWAYS = ((0, 0),)
 
 
 def record_version(record: Message, metadata_version: int) -> int:
-    """The version in which a cluster at `metadata_version` writes the record."""
+    """The version in which a cluster at `metadata_version` writes the record.
+
+    A decision must not give a record that the cluster's level does not know.
+    """
+    versions = _VERSIONS.get(record.API_KEY, _ALWAYS)
     if isinstance(record, brokers.BrokerRegistrationChangeRecord):
-        # Kafka takes the oldest version that can say it.
-        return 2 if record.log_dirs else 1 if record.in_controlled_shutdown else 0
-    version = 0
-    for since, candidate in _VERSIONS.get(record.API_KEY, ()):
-        if metadata_version >= since:
-            version = candidate
-    return version
+        versions = (_change_version(record),)
+    known = [version for since, version in versions if metadata_version >= since]
+    assert known, f"{type(record).__name__} is not known at metadata.version {metadata_version}"
+    return known[-1]
+
+
+def _change_version(record: brokers.BrokerRegistrationChangeRecord) -> tuple[int, int]:
+    """Kafka takes the oldest version that can say it: (metadata.version, version)."""
+    if record.cordoned_log_dirs is not None:
+        return 30, 3
+    if record.log_dirs:
+        return 17, 2
+    return 7, 1 if record.in_controlled_shutdown else 0
 
 
 def encode_record(record: Message, metadata_version: int) -> bytes:

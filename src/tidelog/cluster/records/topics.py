@@ -74,3 +74,9 @@ class PartitionChangeRecord(Message, api_key=5, versions="0-2", flexible="0+"):
     last_known_elr: list[int] | None = field(
         Array(INT32), "2+", nullable="2+", default=None, tag=7, tagged="2+"
     )
+
+
+class ClearElrRecord(Message, api_key=28, versions="0", flexible="0+"):
+    """Empties the eligible leader replicas of a topic, or of all topics when the name is empty."""
+
+    topic_name: str = field(STRING, "0+")

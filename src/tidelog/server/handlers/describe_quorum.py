@@ -15,6 +15,7 @@ from tidelog.protocol.apis.describe_quorum import (
     TopicData,
 )
 from tidelog.protocol.apis.describe_quorum import Node as QuorumNode
+from tidelog.protocol.control_records import Voter
 from tidelog.protocol.errors import ApiError, ErrorCode
 
 if TYPE_CHECKING:
@@ -67,20 +68,23 @@ def _row(node: Node, topic: str, partition: int) -> PartitionData:
             high_watermark=-1,
         )
     metadata = node.metadata
-    now_ms = node.now_ms()
     return PartitionData(
         partition_index=partition,
         leader_id=metadata.leader_id,
         leader_epoch=metadata.leader_epoch,
         high_watermark=metadata.high_watermark,
-        current_voters=[
-            ReplicaState(
-                replica_id=voter.voter_id,
-                replica_directory_id=voter.voter_directory_id,
-                log_end_offset=metadata.next_offset,
-                last_fetch_timestamp=now_ms,
-                last_caught_up_timestamp=now_ms,
-            )
-            for voter in metadata.voters
-        ],
+        current_voters=[_state(node, voter) for voter in metadata.voters],
     )
+
+
+def _state(node: Node, voter: Voter) -> ReplicaState:
+    state = ReplicaState(
+        replica_id=voter.voter_id,
+        replica_directory_id=voter.voter_directory_id,
+        log_end_offset=-1,
+    )
+    if voter.voter_id == node.metadata.leader_id:
+        # The leader is caught up with itself; of another voter nothing has been heard.
+        state.log_end_offset = node.metadata.next_offset
+        state.last_fetch_timestamp = state.last_caught_up_timestamp = node.now_ms()
+    return state

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidelog.cluster.feature_changes import FeatureUpdate, UpgradeType
+from tidelog.cluster.features import KRAFT_VERSION
 from tidelog.protocol.api_keys import ApiKey
 from tidelog.protocol.apis.update_features import (
     UpdatableFeatureResult,
@@ -38,7 +39,15 @@ def handle(
         updates, node.metadata.latest, validate_only=body.validate_only
     )
     if decision.rows is not None:
-        return error_response(body, decision.rows)
+        # Kafka's tools look for these words.
+        return UpdateFeaturesResponse(
+            error_code=decision.rows.code,
+            error_message="The update failed for all features since the following feature had an "
+            f"error: {decision.rows.message}",
+        )
+    for update in updates:
+        if update.name == KRAFT_VERSION and not body.validate_only:
+            node.metadata.raise_kraft_version(update.level)
     response = UpdateFeaturesResponse(
         results=[UpdatableFeatureResult(feature=update.feature) for update in body.feature_updates]
     )
@@ -46,13 +55,4 @@ def handle(
 
 
 def error_response(body: UpdateFeaturesRequest, error: ApiError) -> UpdateFeaturesResponse:
-    return UpdateFeaturesResponse(
-        error_code=error.code,
-        error_message=error.message,
-        results=[
-            UpdatableFeatureResult(
-                feature=update.feature, error_code=error.code, error_message=error.message
-            )
-            for update in body.feature_updates
-        ],
-    )
+    return UpdateFeaturesResponse(error_code=error.code, error_message=error.message)

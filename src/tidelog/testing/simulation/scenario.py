@@ -317,15 +317,15 @@ class Scenario:
         deadline_us = self.simulation.now_us + _SETTLE_S_MAX * SECOND_US
         self.simulation.run_until(deadline_us, unless=lambda: holds() or self._has_failed())
         if not holds() and not self._has_failed():
-            stuck = [client.name for client in self.clients if not all(t.is_done for t in client.tasks)]
-            self.failures.append(f"{_SETTLE_S_MAX} s were not enough for {what}: {', '.join(stuck)}")
+            stuck = {task.name for c in self.clients for task in c.tasks if not task.is_done}
+            self.failures.append(
+                f"{_SETTLE_S_MAX} s were not enough for {what}: {', '.join(sorted(stuck))}"
+            )
 
     def _read_everything(self) -> None:
         for name, read_committed in (("last-reader", False), ("last-committed", True)):
             client = self._make_client(name)
-            client.start(
-                read_everything(client, self.workspace, read_committed=read_committed)
-            )
+            client.start(read_everything(client, self.workspace, read_committed=read_committed))
         self._wait_for("the last readers", self._clients_are_done)
 
     def _check(self) -> None:
@@ -337,9 +337,7 @@ class Scenario:
                 self.failures.append(f"{client.name}: {client.errors.getvalue()}")
         report = check_history(self.workspace.history)
         self.failures += [str(anomaly) for anomaly in report.anomalies]
-        self.simulation.trace(
-            "scenario", f"sent {report.sent}, acknowledged {report.acknowledged}"
-        )
+        self.simulation.trace("scenario", f"sent {report.sent}, acknowledged {report.acknowledged}")
 
     def _result(self) -> Result:
         report = check_history(self.workspace.history)

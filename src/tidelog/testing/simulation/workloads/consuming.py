@@ -18,8 +18,8 @@ from tidelog.protocol.topic_partition import TopicPartition
 from tidelog.server.peer_connection import PeerError
 from tidelog.testing.history import Operation, Polled
 from tidelog.testing.simulation.client import SimulatedClient
-from tidelog.testing.simulation.workloads.workspace import Workspace
 from tidelog.testing.simulation.workloads.producing import RETRIABLE
+from tidelog.testing.simulation.workloads.workspace import Workspace
 
 _FETCH_VERSION_MAX = 12  # by topic name
 _RETRY_S = 0.05
@@ -87,9 +87,7 @@ class Reader:
             if header.is_control:
                 ignored.discard(header.producer_id)
             elif not (
-                self._read_committed
-                and header.is_transactional
-                and header.producer_id in ignored
+                self._read_committed and header.is_transactional and header.producer_id in ignored
             ):
                 for record in records:
                     if record.offset >= self.position:

@@ -1,4 +1,4 @@
-"""What the clients of one simulation share: topics, values that are never used twice, and history."""
+"""What the clients of a simulation share: topics, values that are used once, and the history."""
 
 from __future__ import annotations
 
