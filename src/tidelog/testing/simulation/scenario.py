@@ -9,8 +9,7 @@ stuck for ever. In the end all partitions are read and the whole history is chec
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
-from random import Random
+from dataclasses import dataclass
 
 from tidelog.protocol.apis.create_topics import (
     CreatableTopic,
@@ -24,75 +23,18 @@ from tidelog.server.peer_connection import PeerError
 from tidelog.testing.history import check_history
 from tidelog.testing.simulation.client import SimulatedClient
 from tidelog.testing.simulation.disk import DiskFaults
+from tidelog.testing.simulation.fault_schedule import FaultSchedule
 from tidelog.testing.simulation.host import HostFaults
 from tidelog.testing.simulation.network import Network, NetworkFaults
 from tidelog.testing.simulation.node import SimulatedNode
-from tidelog.testing.simulation.simulation import MS_US, SECOND_US, Simulation
+from tidelog.testing.simulation.options import Options
+from tidelog.testing.simulation.simulation import SECOND_US, Simulation
 from tidelog.testing.simulation.workloads.consuming import Consumer, read_everything
 from tidelog.testing.simulation.workloads.producing import RETRIABLE, IdempotentProducer
 from tidelog.testing.simulation.workloads.workspace import Workspace
 
 _SETTLE_S_MAX = 60
 """So long may it take until everything has come to its end once the faults have stopped."""
-
-
-@dataclass(slots=True)
-class Options:
-    """What one seed is about; drawn from the seed, and told when it fails."""
-
-    duration_s: float
-    topics: int
-    partitions: int
-    producers: int
-    consumers: int
-    acks_all: bool
-    segment_bytes: int
-    slow_network: float
-    dripping_network: float
-    cutting_network: float
-    stalling_network: float
-    small_windows: float
-    late_jobs: float
-    late_turns: float
-    short_writes: float
-    power_cuts: int
-    kills: int
-    restarts: int
-    clock_jumps: int
-
-    @classmethod
-    def draw(cls, random: Random) -> Options:
-        def sometimes(chance: float, most: float) -> float:
-            return random.random() * most if random.random() < chance else 0.0
-
-        return cls(
-            duration_s=random.choice((1.0, 2.0, 4.0)),
-            topics=random.randint(1, 2),
-            partitions=random.randint(1, 3),
-            producers=random.randint(1, 3),
-            consumers=random.randint(0, 2),
-            acks_all=random.random() < 0.7,
-            segment_bytes=random.choice((2_000, 10_000, 1 << 20)),
-            slow_network=sometimes(0.3, 0.5),
-            dripping_network=sometimes(0.3, 0.5),
-            cutting_network=sometimes(0.4, 0.5),
-            stalling_network=sometimes(0.3, 0.3),
-            small_windows=sometimes(0.3, 0.5),
-            late_jobs=sometimes(0.3, 0.2),
-            late_turns=sometimes(0.2, 0.05),
-            short_writes=sometimes(0.3, 0.1),
-            power_cuts=random.choice((0, 0, 1, 1, 2, 4)),
-            kills=random.choice((0, 0, 1, 2)),
-            restarts=random.choice((0, 0, 0, 1)),
-            clock_jumps=random.choice((0, 0, 0, 1, 2)),
-        )
-
-    def __str__(self) -> str:
-        return ", ".join(
-            f"{each.name} {value:.3g}" if isinstance(value, float) else f"{each.name} {value}"
-            for each in fields(self)
-            if (value := getattr(self, each.name))
-        )
 
 
 @dataclass(slots=True)
@@ -120,8 +62,7 @@ class Scenario:
 
     def __init__(self, seed: int, *, keeps_trace: bool = False) -> None:
         self.simulation = simulation = Simulation(seed, keeps_trace=keeps_trace)
-        self._random = simulation.random("scenario")
-        self.options = options = Options.draw(self._random)
+        self.options = options = Options.draw(simulation.random("options"))
         simulation.trace("scenario", f"seed {seed}: {options}")
         self.network = Network(
             simulation,
@@ -140,13 +81,11 @@ class Scenario:
             disk_faults=DiskFaults(short_write=options.short_writes, torn_sector=0.05),
             host_faults=HostFaults(late_jobs=options.late_jobs, late_turns=options.late_turns),
         )
-        self.node.host.on_power_loss = self._node_went_down
+        self.faults = FaultSchedule(simulation, self.network, self.node, options)
         self.workspace = Workspace()
         self.clients: list[SimulatedClient] = []
         self.producers: list[IdempotentProducer] = []
         self.failures: list[str] = []
-        self._faults_are_over = False
-        self._restart_is_due = False
 
     def run(self) -> Result:
         """Everything, from the first start to the last check."""
@@ -162,11 +101,11 @@ class Scenario:
             self.failures.append(f"the first start failed: {self.node.start_error}")
             return
         self._make_clients()
-        self._arrange_faults()
+        self.faults.arrange()
         simulation.run_until(int(options.duration_s * SECOND_US), unless=self._has_failed)
         if self._has_failed():
             return
-        self._end_faults()
+        self.faults.end()
         self.workspace.is_over = True
         self._wait_for("all clients to finish", self._clients_are_done)
         if not self._has_failed():
@@ -237,78 +176,12 @@ class Scenario:
             await client.sleep(0.01)
         await run()  # type: ignore[misc]
 
-    # The faults
-
-    def _arrange_faults(self) -> None:
-        options, random, simulation = self.options, self._random, self.simulation
-        end_us = int(options.duration_s * SECOND_US)
-        for count, fault in (
-            (options.power_cuts, self._cut_power),
-            (options.kills, self._kill),
-            (options.restarts, self._restart_cleanly),
-            (options.clock_jumps, self._jump_clock),
-        ):
-            for _ in range(count):
-                simulation.at(random.randrange(end_us), fault)
-
-    def _cut_power(self) -> None:
-        """At an operation of the disk a little later, which may be in the middle of anything."""
-        if self.node.is_alive and not self._faults_are_over:
-            self.node.disk.cut_after_operations(self._random.choice((1, 2, 5, 20, 100)))
-
-    def _kill(self) -> None:
-        if self.node.is_alive and not self._faults_are_over:
-            self.node.kill()
-            self._node_went_down()
-
-    def _restart_cleanly(self) -> None:
-        if self.node.is_alive and not self._faults_are_over:
-            self.node.stop()
-            self.simulation.after(50 * MS_US, self._start_again_if_down)
-
-    def _jump_clock(self) -> None:
-        jump_ms = self._random.choice((-1_000_000, -5_000, 5_000, 1_000_000))
-        self.simulation.trace("node-1", f"clock jumps by {jump_ms} ms")
-        self.node.host.clock_skew_ms += jump_ms
-
-    def _node_went_down(self) -> None:
-        self.simulation.trace("node-1", "is down")
-        self._start_later()
-
-    def _start_later(self) -> None:
-        if not self._restart_is_due:
-            self._restart_is_due = True
-            self.simulation.after(self._random.randrange(500 * MS_US), self._start_again)
-
-    def _start_again_if_down(self) -> None:
-        if self.node.is_alive:
-            self.simulation.after(50 * MS_US, self._start_again_if_down)
-        else:
-            self._start_later()
-
-    def _start_again(self) -> None:
-        self._restart_is_due = False
-        if self.node.is_alive:
-            return
-        if not self.node.start() and not self.node.host.is_alive and self.node.start_error:
-            self.failures.append(f"the node does not start again: {self.node.start_error}")
-
-    def _end_faults(self) -> None:
-        self._faults_are_over = True
-        self.simulation.trace("scenario", "faults end")
-        self.network.faults = NetworkFaults()
-        # A character is for life: what is slow now, or about to be cut, is replaced.
-        self.network.cut_all(lambda transport: True)
-        self.node.host.faults = HostFaults()
-        self.node.disk.faults = DiskFaults(torn_sector=0.05)
-        self.node.disk.cut_after_operations(None)
-        if not self.node.is_alive:
-            self._start_later()
-
     # What must hold
 
     def _has_failed(self) -> bool:
-        return bool(self.failures or self.workspace.problems or self.node.bugs)
+        return bool(
+            self.failures or self.faults.failures or self.workspace.problems or self.node.bugs
+        )
 
     def _clients_are_done(self) -> bool:
         return all(task.is_done for client in self.clients for task in client.tasks)
@@ -344,7 +217,12 @@ class Scenario:
         return Result(
             seed=self.simulation.seed,
             options=self.options,
-            failures=[*self.failures, *self.workspace.problems, *self.node.bugs],
+            failures=[
+                *self.failures,
+                *self.faults.failures,
+                *self.workspace.problems,
+                *self.node.bugs,
+            ],
             trace_digest=self.simulation.trace_digest(),
             trace=self.simulation.lines or [],
             simulated_s=self.simulation.now_us / SECOND_US,

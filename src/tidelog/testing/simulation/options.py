@@ -1,0 +1,65 @@
+"""What one seed is about: how much of what, and which faults how often."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from random import Random
+
+
+@dataclass(slots=True)
+class Options:
+    """What one seed is about; drawn from the seed, and told when it fails."""
+
+    duration_s: float
+    topics: int
+    partitions: int
+    producers: int
+    consumers: int
+    acks_all: bool
+    segment_bytes: int
+    slow_network: float
+    dripping_network: float
+    cutting_network: float
+    stalling_network: float
+    small_windows: float
+    late_jobs: float
+    late_turns: float
+    short_writes: float
+    power_cuts: int
+    kills: int
+    restarts: int
+    clock_jumps: int
+
+    @classmethod
+    def draw(cls, random: Random) -> Options:
+        def sometimes(chance: float, most: float) -> float:
+            return random.random() * most if random.random() < chance else 0.0
+
+        return cls(
+            duration_s=random.choice((1.0, 2.0, 4.0)),
+            topics=random.randint(1, 2),
+            partitions=random.randint(1, 3),
+            producers=random.randint(1, 3),
+            consumers=random.randint(0, 2),
+            acks_all=random.random() < 0.7,
+            segment_bytes=random.choice((2_000, 10_000, 1 << 20)),
+            slow_network=sometimes(0.3, 0.5),
+            dripping_network=sometimes(0.3, 0.5),
+            cutting_network=sometimes(0.4, 0.5),
+            stalling_network=sometimes(0.3, 0.3),
+            small_windows=sometimes(0.3, 0.5),
+            late_jobs=sometimes(0.3, 0.2),
+            late_turns=sometimes(0.2, 0.05),
+            short_writes=sometimes(0.3, 0.1),
+            power_cuts=random.choice((0, 0, 1, 1, 2, 4)),
+            kills=random.choice((0, 0, 1, 2)),
+            restarts=random.choice((0, 0, 0, 1)),
+            clock_jumps=random.choice((0, 0, 0, 1, 2)),
+        )
+
+    def __str__(self) -> str:
+        return ", ".join(
+            f"{each.name} {value:.3g}" if isinstance(value, float) else f"{each.name} {value}"
+            for each in fields(self)
+            if (value := getattr(self, each.name))
+        )
