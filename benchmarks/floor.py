@@ -73,8 +73,22 @@ def measure(sizes: Sizes) -> Figures:
     return raw_figures(written, produce_cpu_s, read, consume_cpu_s)
 
 
+class _Shape:
+    """Where in a frame the batch lies, and answers made once: a client asks the same always."""
+
+    def __init__(self) -> None:
+        batch = bulk_batch()
+        self.batch_at = produce_frame(_TOPIC, 0, batch, acks=1).index(batch) - _LENGTH_BYTES
+        self.batch_end = self.batch_at + len(batch)
+        self.room = memoryview(bytearray(2 * len(batch)))
+        self.produced = _produce_answer()
+        records = batch * (FETCH_BYTES // len(batch))
+        self.fetched_bytes = len(records)
+        self.ahead, self.behind = _fetch_answer(records)
+
+
 def _serve(port: int, path: str) -> None:
-    batch = bulk_batch()
+    shape = _Shape()
     with (
         open(path, "w+b", buffering=0) as file,
         socket.create_server(("127.0.0.1", port)) as listener,
@@ -83,17 +97,11 @@ def _serve(port: int, path: str) -> None:
             client, _ = listener.accept()
             client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             with client:
-                _serve_client(client, file.fileno(), batch)
+                _serve_client(client, file.fileno(), shape)
 
 
-def _serve_client(client: socket.socket, fd: int, batch: bytes) -> None:
-    room = memoryview(bytearray(2 * len(batch)))
-    batch_at = produce_frame(_TOPIC, 0, batch, acks=1).index(batch) - _LENGTH_BYTES
-    batch_end = batch_at + len(batch)
-    produced = _produce_answer()
-    batches_per_fetch = FETCH_BYTES // len(batch)
-    fetched_bytes = batches_per_fetch * len(batch)
-    ahead, behind = _fetch_answer(batch * batches_per_fetch)
+def _serve_client(client: socket.socket, fd: int, shape: _Shape) -> None:
+    room, batch_at, batch_end = shape.room, shape.batch_at, shape.batch_end
     write_at = os.fstat(fd).st_size
     read_at = 0
     while size_bytes := int.from_bytes(_receive(client, room[:_LENGTH_BYTES]), "big"):
@@ -101,15 +109,15 @@ def _serve_client(client: socket.socket, fd: int, batch: bytes) -> None:
         if frame[1] == ApiKey.PRODUCE:
             crc32c(frame[batch_at + _ATTRIBUTES_AT : batch_end])
             write_at += os.pwrite(fd, frame[batch_at:batch_end], write_at)
-            client.sendall(produced)
+            client.sendall(shape.produced)
         else:
-            client.sendall(ahead, socket.MSG_MORE)
-            end = read_at + fetched_bytes
+            client.sendall(shape.ahead, socket.MSG_MORE)
+            end = read_at + shape.fetched_bytes
             if end > write_at:
-                read_at, end = 0, fetched_bytes
+                read_at, end = 0, shape.fetched_bytes
             while read_at < end:
                 read_at += os.sendfile(client.fileno(), fd, read_at, end - read_at)
-            client.sendall(behind)
+            client.sendall(shape.behind)
 
 
 def _receive(client: socket.socket, room: memoryview) -> memoryview:
