@@ -79,8 +79,9 @@ class Report:
 
     def columns(self) -> list[str]:
         compared = ["ratio", "lowest to highest"] if len(self.names) > 1 else []
+        bare = ["bare loop"] if self._has_floor() else []
         targets = ["target"] if self._has_targets() else []
-        return ["figure", *self.names, *compared, "bare loop", *targets]
+        return ["figure", *self.names, *compared, *bare, *targets]
 
     def rows(self) -> list[list[str]]:
         return [self._row(figure) for figure in self.measured]
@@ -104,10 +105,14 @@ class Report:
             ratios = self.ratios(figure)
             row.append(f"{statistics.median(ratios):.2f}" if ratios else "")
             row.append(f"{min(ratios):.2f} to {max(ratios):.2f}" if len(ratios) > 1 else "")
-        row.append(_median(by_name.get(BareLoops.name)))
+        if self._has_floor():
+            row.append(_median(by_name.get(BareLoops.name)))
         if self._has_targets():
             row.append(self._verdict(figure))
         return row
+
+    def _has_floor(self) -> bool:
+        return any(BareLoops.name in by_name for by_name in self.measured.values())
 
     def _has_targets(self) -> bool:
         return self.is_against_kafka or len(self.names) == 1
@@ -156,9 +161,9 @@ class Report:
             f"{self.load_before:.1f} at the start, {self.rounds} rounds.{kafka} Both brokers are "
             "up, one idle while the other is measured; the client shares the machine. "
             f"{self.warmed.summary()} Values are medians over the rounds, a ratio is the median "
-            "of those within each round with the lowest and the highest beside it, and a bare "
-            "loop is what the raw client gets from recv, CRC-32C and pwrite or from sendfile "
-            "alone. [All rounds](results.json).",
+            "of those within each round with the lowest and the highest beside it. A bare loop "
+            "is what the raw client gets from recv, CRC-32C and pwrite or from sendfile alone. "
+            "[All rounds](results.json).",
             "",
             f"| {' | '.join(columns)} |",
             f"|{'|'.join(rules)}|",
