@@ -74,7 +74,8 @@ class Report:
         by_name = self.measured[figure]
         if len(self.names) < 2 or any(name not in by_name for name in self.names):
             return []
-        pairs = zip(by_name[self.names[0]], by_name[self.names[1]], strict=True)
+        # A run that failed within a round has one value more of one broker.
+        pairs = zip(by_name[self.names[0]], by_name[self.names[1]], strict=False)
         return [first / second for first, second in pairs if second]
 
     def columns(self) -> list[str]:

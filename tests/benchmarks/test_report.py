@@ -23,6 +23,14 @@ def test_a_ratio_is_the_median_of_those_within_each_round() -> None:
     assert row["target"] == "≥ 1.5 times Kafka met"
 
 
+def test_a_round_that_was_cut_short_is_left_out_of_the_ratios() -> None:
+    report = _report()
+    report.note("Tidelog", {"produce, MB/s": 300})
+    report.note("Kafka", {"produce, MB/s": 200})
+    report.note("Tidelog", {"produce, MB/s": 900})
+    assert report.ratios("produce, MB/s") == [1.5]
+
+
 def test_a_target_that_is_not_reached_is_missed() -> None:
     report = _report()
     report.note("Tidelog", {"consume, CPU s/GB": 0.5, "at 50 MB/s, p99 ms": 10.5})
