@@ -23,7 +23,7 @@ from rich.console import Console
 from benchmarks import floor
 from benchmarks.lifecycle import LAST, start_and_idle
 from benchmarks.report import Report
-from benchmarks.scenarios import SCENARIOS, Figures, Session, Sizes
+from benchmarks.scenarios import SCENARIOS, Figures, Session, Sizes, wait_until_idle
 from benchmarks.servers import (
     SOURCES,
     Broker,
@@ -70,7 +70,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--only", default=",".join(every), help=f"some of {','.join(every)}")
     parser.add_argument(
-        "--warm-seconds", type=float, default=420, help="the warm-up ends then in any case"
+        "--warm-seconds", type=float, default=600, help="the warm-up ends then in any case"
     )
     parser.add_argument("--scale", type=float, default=1.0, help="so many times the load")
     parser.add_argument(
@@ -184,6 +184,7 @@ def _measure_round(
             note(session.broker.name, SCENARIOS[name](session))
             session.delete_topics()
         if name == "raw":
+            wait_until_idle([session.broker for session in sessions])
             note(floor.BareLoops.name, floor.measure(sessions[0].sizes))
 
 
