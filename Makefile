@@ -6,10 +6,11 @@ CORE := $(VENV)/.core
 READY := $(VENV)/.ready
 DATA ?= ./tidelog-data
 ARGS ?=
+BASE ?= HEAD
 PYTEST := $(BIN)/python -m pytest -m "not slow and not cluster" --reruns 1 -rR
 SPARK_TESTS := tests/spark tests/docs tests/examples tests/cli/test_pipeline.py tests/cli/test_lake.py
 
-.PHONY: run test lint types layers unit unit-broker unit-spark chaos fuzz test-cluster bench bench-spark demo docs clean
+.PHONY: run test lint types layers unit unit-broker unit-spark chaos fuzz test-cluster bench bench-change bench-spark demo docs clean
 
 run: $(CORE)
 	$(BIN)/tidelog up --data $(DATA) $(ARGS)
@@ -65,6 +66,12 @@ fuzz: $(READY)
 bench: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'
 	$(BIN)/python -m benchmarks.compare --docs docs/benchmarks $(ARGS)
+
+# This source tree beside the one at BASE (a git reference or a checkout), by the same protocol, in
+# about three minutes. BASE=HEAD measures what is not committed yet.
+bench-change: $(READY)
+	$(BIN)/python -m benchmarks.compare --against $(BASE) \
+	    --only produce,consume,small,one-record,latency --scale 0.5 --warm-seconds 10 $(ARGS)
 
 # The Spark source and sink beside a bare Arrow source and Spark's own Kafka source.
 bench-spark: $(READY)

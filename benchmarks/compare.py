@@ -1,201 +1,216 @@
-"""Tidelog and Apache Kafka side by side in one run: `python -m benchmarks.compare`.
+"""Tidelog beside Apache Kafka, or beside another version of itself: `python -m benchmarks.compare`.
 
-Each round starts both brokers one after the other on fresh folders, in alternating order, and runs
-every scenario on each. The table shows medians over the rounds and their ratio; the targets are
-those the project has set itself. With `--docs` the table and the plot are written as pages.
+Both brokers are up at the same time, each idle while the other is measured. Starts and idle memory
+are measured first, on fresh processes. Then both are warmed up with the same load until their
+figures stand still, and measured: scenario by scenario, in alternating order, in several rounds. A
+ratio is taken within a round, and the table shows the median of these ratios with their spread.
+
+`--against` takes the path of another checkout or a git reference and compares this source tree
+with that one in place of Kafka, by the same protocol.
 """
 
 import argparse
 import os
-import platform
-import statistics
+import subprocess
 import tempfile
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 from rich.console import Console
-from rich.table import Table
 
-from benchmarks.scenarios import (
-    QUICK,
-    SCENARIOS,
+from benchmarks import floor
+from benchmarks.lifecycle import LAST, start_and_idle
+from benchmarks.report import Report
+from benchmarks.scenarios import SCENARIOS, Figures, Session, Sizes, wait_until_idle
+from benchmarks.servers import (
+    SOURCES,
     Broker,
-    Figures,
-    Session,
-    Sizes,
-    first_acknowledgement,
+    KafkaServer,
+    TidelogServer,
+    kafka_libraries,
+    wait_until_serving,
 )
-from benchmarks.servers import KafkaServer, TidelogServer, kafka_libraries
+from benchmarks.warm_up import warm_up
 
-START = "exec to first acknowledgement, s"
+START = "start"
+_QUICK_SCALE = 0.1
 
-# figure -> (what is compared, the bound). "ratio" is Tidelog / Kafka; "value" is Tidelog alone.
-TARGETS: dict[str, tuple[str, str, float]] = {
-    "produce, MB/s": ("ratio", ">=", 1.0),
-    "produce, CPU s/GB": ("ratio", "<=", 1.0),
-    "consume, MB/s": ("ratio", ">=", 1.0),
-    "consume, CPU s/GB": ("ratio", "<=", 0.7),
-    "fsync, MB/s": ("ratio", ">=", 5.0),
-    "fsync to 10 partitions, MB/s": ("ratio", ">=", 5.0),
-    "fsync, one at a time, requests/s": ("ratio", ">=", 5.0),
-    "one-record requests/s": ("value", ">=", 25_000),
-    "at 50 MB/s, p99 ms": ("ratio", "<=", 1.0),
-    START: ("value", "<=", 0.6),
-    "idle memory, MB": ("value", "<=", 80),
-    "idle connections held": ("value", ">=", 5_000),
-    "start with 2000 partitions, s": ("value", "<=", 5.0),
-    "throughput beside 2000 partitions / before": ("value", ">=", 0.8),
-    "throughput over 2000 partitions / over 10": ("value", ">=", 0.8),
-}
+# Deleted topics are to leave the disk, and the page cache, before the next measurement.
+_SETTINGS = {"log.segment.delete.delay.ms": "1000"}
 
-Measured = dict[str, dict[str, list[float]]]
+_T = TypeVar("_T")
+MakeBroker = Callable[[Path], Broker]
 
 
 def main() -> None:
     options = _options()
-    sizes = QUICK if options.quick else Sizes()
+    terminal = Console()
+    console = terminal if terminal.is_terminal else Console(width=140)
+    with ExitStack() as stack:
+        makers = _makers(options, stack, console)
+        report = Report(list(makers), options.rounds, os.getloadavg()[0])
+        try:
+            _measure(options, makers, report, console)
+        finally:
+            console.print(report.table())
+            if options.json:
+                report.write_json(Path(options.json))
+    console.print(report.warmed.summary())
+    if options.docs:
+        report.write_page(Path(options.docs))
+
+
+def _options() -> argparse.Namespace:
+    every = (START, *SCENARIOS, *LAST)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--only", default=",".join(every), help=f"some of {','.join(every)}")
+    parser.add_argument(
+        "--warm-seconds", type=float, default=600, help="the warm-up ends then in any case"
+    )
+    parser.add_argument("--scale", type=float, default=1.0, help="so many times the load")
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help=f"one round, --scale {_QUICK_SCALE}, one slice of warm-up: to see that it runs",
+    )
+    parser.add_argument("--no-kafka", action="store_true", help="measure Tidelog alone")
+    parser.add_argument(
+        "--against", default="", help="a checkout or a git reference to compare with, not Kafka"
+    )
+    parser.add_argument("--json", default="", help="file for all rounds")
+    parser.add_argument("--docs", default="", help="folder for results.md, .json and ratios.png")
+    options = parser.parse_args()
+    options.only = options.only.split(",")
+    if unknown := set(options.only) - set(every):
+        parser.error(f"--only does not know {', '.join(sorted(unknown))}; it knows {every}")
+    if options.quick:
+        options.rounds, options.scale, options.warm_seconds = 1, _QUICK_SCALE, 1
+    return options
+
+
+def _makers(
+    options: argparse.Namespace, stack: ExitStack, console: Console
+) -> dict[str, MakeBroker]:
+    """The brokers to compare, by name, the first against the second."""
+
+    def tidelog(name: str, sources: Path) -> MakeBroker:
+        return lambda data: TidelogServer(data, name=name, sources=sources, settings=_SETTINGS)
+
+    if options.against:
+        base = stack.enter_context(_checkout(options.against))
+        return {"this": tidelog("this", SOURCES), "base": tidelog("base", base / "src")}
+    makers = {"Tidelog": tidelog("Tidelog", SOURCES)}
     libraries = None if options.no_kafka else kafka_libraries()
-    console = Console()
     if libraries is None:
         console.print(
             "Apache Kafka is not measured: it needs java and mvn (or --no-kafka was given)"
         )
-    names = options.only.split(",") if options.only else list(SCENARIOS)
-    measured: Measured = {}
-    load_before = os.getloadavg()[0]
-    for round_number in range(options.rounds):
-        brokers = ["tidelog"] if libraries is None else ["tidelog", "kafka"]
-        if round_number % 2:
-            brokers.reverse()
-        for name in brokers:
-            with tempfile.TemporaryDirectory(prefix="tidelog-bench-") as folder:
-                broker: Broker
-                if name == "kafka":
-                    assert libraries is not None
-                    broker = KafkaServer(Path(folder), libraries)
-                else:
-                    broker = TidelogServer(Path(folder))
-                for figure, value in _measure(broker, names, sizes, console).items():
-                    measured.setdefault(figure, {}).setdefault(name, []).append(value)
-    console.print(_table(measured))
-    if options.docs:
-        _write_docs(Path(options.docs), measured, options.rounds, load_before)
+    else:
+        makers[KafkaServer.name] = lambda data: KafkaServer(data, libraries, settings=_SETTINGS)
+    return makers
 
 
-def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--quick", action="store_true", help="small sizes, to see that it runs")
-    parser.add_argument("--only", default="", help=f"of {','.join(SCENARIOS)}")
-    parser.add_argument("--no-kafka", action="store_true")
-    parser.add_argument("--docs", default="", help="folder for results.md and ratios.png")
-    return parser.parse_args()
-
-
-def _measure(broker: Broker, names: list[str], sizes: Sizes, console: Console) -> Figures:
-    figures: Figures = {}
-    try:
-        figures[START] = first_acknowledgement(broker, "first")
-        session = Session(broker, sizes)
-        for name in names:
-            made = SCENARIOS[name](session)
-            console.print(f"{broker.name:8}", {key: round(value, 3) for key, value in made.items()})
-            figures |= made
-    finally:
-        broker.stop()
-    return figures
-
-
-def _rows(measured: Measured) -> list[tuple[str, str, str, str, str]]:
-    rows = []
-    for figure, by_broker in measured.items():
-        ours = statistics.median(by_broker["tidelog"])
-        theirs = statistics.median(by_broker["kafka"]) if "kafka" in by_broker else None
-        ratio = ours / theirs if theirs else None
-        rows.append(
-            (
-                figure,
-                _number(ours),
-                _number(theirs),
-                "-" if ratio is None else f"{ratio:.2f}",
-                _verdict(figure, ours, ratio),
-            )
+@contextmanager
+def _checkout(path_or_reference: str) -> Iterator[Path]:
+    """The folder itself, or a worktree of the reference for as long as it is needed."""
+    if Path(path_or_reference).is_dir():
+        yield Path(path_or_reference).resolve()
+        return
+    git = ["git", "-C", str(SOURCES.parent), "worktree"]
+    with tempfile.TemporaryDirectory(prefix="tidelog-base-") as folder:
+        tree = Path(folder) / "tree"
+        subprocess.run(
+            [*git, "add", "--quiet", "--detach", str(tree), path_or_reference], check=True
         )
-    return rows
+        try:
+            yield tree
+        finally:
+            subprocess.run([*git, "remove", "--force", str(tree)], check=True)
 
 
-def _verdict(figure: str, ours: float, ratio: float | None) -> str:
-    target = TARGETS.get(figure)
-    if target is None:
-        return ""
-    kind, comparison, bound = target
-    value = ratio if kind == "ratio" else ours
-    if value is None:
-        return ""
-    met = value >= bound if comparison == ">=" else value <= bound
-    sign = "≥" if comparison == ">=" else "≤"
-    unit = " times Kafka" if kind == "ratio" else ""
-    return f"{sign} {bound:g}{unit} {'met' if met else 'MISSED'}"
+def _measure(
+    options: argparse.Namespace, makers: dict[str, MakeBroker], report: Report, console: Console
+) -> None:
+    def tell(name: str, figures: Figures) -> None:
+        rounded = ", ".join(f"{figure} {value:.3g}" for figure, value in figures.items())
+        console.print(f"{name}: {rounded}", soft_wrap=True, highlight=False)
+
+    def note(name: str, figures: Figures) -> None:
+        tell(name, figures)
+        report.note(name, figures)
+
+    if START in options.only:
+        _measure_starts(options.rounds, makers, note)
+    chosen = [name for name in (*SCENARIOS, *LAST) if name in options.only]
+    if not chosen:
+        return
+    sizes = Sizes().scaled(options.scale)
+    with _running(makers) as brokers:
+        sessions = [
+            Session(broker, sizes, [each for each in brokers if each is not broker])
+            for broker in brokers
+        ]
+        report.warmed = warm_up(sessions, options.warm_seconds, tell)
+        console.print(report.warmed.summary())
+        for round_number in range(options.rounds):
+            _measure_round(round_number, chosen, sessions, note)
+        for name in LAST:
+            if name in chosen:
+                _measure_last(name, sessions, note)
 
 
-def _number(value: float | None) -> str:
-    if value is None:
-        return "-"
-    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
+def _measure_starts(
+    rounds: int, makers: dict[str, MakeBroker], note: Callable[[str, Figures], None]
+) -> None:
+    for round_number in range(rounds):
+        for name in _in_turn(list(makers), round_number):
+            with tempfile.TemporaryDirectory(prefix="tidelog-bench-") as folder:
+                note(name, start_and_idle(makers[name](Path(folder))))
 
 
-def _table(measured: Measured) -> Table:
-    table = Table(title="medians; ratio = Tidelog / Kafka", title_justify="left")
-    for column in ("figure", "Tidelog", "Kafka", "ratio", "target"):
-        table.add_column(column, justify="left" if column in ("figure", "target") else "right")
-    for row in _rows(measured):
-        table.add_row(*row)
-    return table
+def _measure_round(
+    round_number: int,
+    chosen: list[str],
+    sessions: list[Session],
+    note: Callable[[str, Figures], None],
+) -> None:
+    for place, name in enumerate(each for each in chosen if each in SCENARIOS):
+        for session in _in_turn(sessions, round_number + place):
+            note(session.broker.name, SCENARIOS[name](session))
+            session.delete_topics()
+        if name == "raw":
+            wait_until_idle([session.broker for session in sessions])
+            note(floor.BareLoops.name, floor.measure(sessions[0].sizes))
 
 
-def _write_docs(folder: Path, measured: Measured, rounds: int, load_before: float) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    machine = (
-        f"{os.cpu_count()} cores, Linux {platform.release()}, Python {platform.python_version()}"
-    )
-    today = datetime.now(UTC).date()
-    lines = [
-        "# Results",
-        "",
-        f"Measured on {today}: {machine}, load average {load_before:.1f} at the start, medians of "
-        f"{rounds} rounds. The broker and its client share the machine; only one broker runs at a "
-        "time. Ratio is Tidelog / Kafka.",
-        "",
-        "| figure | Tidelog | Kafka | ratio | target |",
-        "|---|---:|---:|---:|---|",
-        *(f"| {' | '.join(row)} |" for row in _rows(measured)),
-        "",
-        "![Ratios](ratios.png)",
-        "",
-    ]
-    (folder / "results.md").write_text("\n".join(lines))
-    _plot(folder / "ratios.png", measured)
+def _measure_last(name: str, sessions: list[Session], note: Callable[[str, Figures], None]) -> None:
+    for session in sessions:
+        note(session.broker.name, LAST[name](session))
+        session.delete_topics()
 
 
-def _plot(path: Path, measured: Measured) -> None:
-    import matplotlib
+def _in_turn(brokers: list[_T], number: int) -> list[_T]:
+    return brokers[::-1] if number % 2 else brokers
 
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
 
-    ratios = {
-        figure: statistics.median(found["tidelog"]) / statistics.median(found["kafka"])
-        for figure, found in measured.items()
-        if "kafka" in found and statistics.median(found["kafka"]) > 0
-    }
-    figure, axes = pyplot.subplots(figsize=(9, 0.32 * len(ratios) + 1))
-    names = list(reversed(ratios))
-    axes.barh(names, [ratios[name] for name in names], color="#2a7f9e")
-    axes.axvline(1.0, color="black", linewidth=0.8)
-    axes.set_xscale("log")
-    axes.set_xlabel("Tidelog / Kafka (log scale)")
-    figure.tight_layout()
-    figure.savefig(path, dpi=110)
+@contextmanager
+def _running(makers: dict[str, MakeBroker]) -> Iterator[list[Broker]]:
+    """All of the brokers, up until the end of the block."""
+    with tempfile.TemporaryDirectory(prefix="tidelog-bench-") as folder:
+        brokers = [make(Path(folder) / name) for name, make in makers.items()]
+        try:
+            for broker in brokers:
+                broker.start()
+                wait_until_serving(broker)
+            yield brokers
+        finally:
+            for broker in brokers:
+                broker.stop()
 
 
 if __name__ == "__main__":

@@ -1,10 +1,12 @@
-"""What a process used so far, from /proc."""
+"""What a process used so far, from its CPU clock and /proc."""
 
-import os
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
-_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+# A process's CPU clock as clock_getcpuclockid(3) makes it: the inverted pid over three bits that
+# stand for "scheduled time of the whole process".
+_PROCESS_CLOCK = 2
 
 
 @dataclass(slots=True, frozen=True)
@@ -16,16 +18,21 @@ class Usage:
 
 
 def usage_of(pid: int) -> Usage:
-    """The usage of a process and of its living children."""
-    cpu_s = resident_mb = 0.0
-    for each in (pid, *_children(pid)):
-        fields = Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split()
-        cpu_s += (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
-        status = Path(f"/proc/{each}/status").read_text()
-        for line in status.splitlines():
-            if line.startswith("VmRSS:"):
-                resident_mb += int(line.split()[1]) / 1024
-    return Usage(cpu_s, resident_mb)
+    """The usage of a process, its ended threads included, and of its living children."""
+    processes = (pid, *_children(pid))
+    return Usage(sum(map(_cpu_s, processes)), sum(map(_resident_mb, processes)))
+
+
+def _cpu_s(pid: int) -> float:
+    # In nanoseconds, where /proc has ticks of 10 ms: a tenth of a short measurement.
+    return time.clock_gettime((~pid << 3) | _PROCESS_CLOCK)
+
+
+def _resident_mb(pid: int) -> float:
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) / 1024
+    return 0.0
 
 
 def _children(pid: int) -> list[int]:

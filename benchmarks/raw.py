@@ -75,9 +75,16 @@ def produce_one_record_requests(
 ) -> RawResult:
     """Requests of one record each; every connection keeps `window` of them under way."""
     batch = encode_batch([Record(0, _now_ms(), b"key", bytes(value_bytes))])
-    frame = _produce_frame(topic, 0, batch, acks)
+    frame = produce_frame(topic, 0, batch, acks)
     answer_bytes = _probe_produce(host, port, frame)
     return _pump(host, port, [frame] * connections, answer_bytes, window, seconds=seconds)
+
+
+def bulk_batch(batch_bytes: int = 1_000_000, record_bytes: int = 1000) -> bytes:
+    """A batch of about this size; two with the same arguments have the same length."""
+    count = max(1, batch_bytes // (record_bytes + 12))
+    records = [Record(index, _now_ms(), None, bytes(record_bytes)) for index in range(count)]
+    return bytes(encode_batch(records))
 
 
 def produce_bulk(
@@ -93,10 +100,8 @@ def produce_bulk(
     acks: int = 1,
 ) -> RawResult:
     """Big batches, one connection for each partition."""
-    count = max(1, batch_bytes // (record_bytes + 12))
-    records = [Record(index, _now_ms(), None, bytes(record_bytes)) for index in range(count)]
-    batch = encode_batch(records)
-    frames = [_produce_frame(topic, partition, batch, acks) for partition in range(partitions)]
+    batch = bulk_batch(batch_bytes, record_bytes)
+    frames = [produce_frame(topic, partition, batch, acks) for partition in range(partitions)]
     answer_bytes = _probe_produce(host, port, frames[0])
     requests = max(partitions, size_bytes_total // len(batch))
     result = _pump(host, port, frames, answer_bytes, window, requests=requests)
@@ -241,7 +246,7 @@ def _connect(host: str, port: int) -> socket.socket:
     return sock
 
 
-def _produce_frame(topic: str, partition: int, batch: bytes | bytearray, acks: int) -> bytes:
+def produce_frame(topic: str, partition: int, batch: bytes | bytearray, acks: int) -> bytes:
     data = PartitionProduceData(index=partition, records=batch)
     request = ProduceRequest(
         acks=acks,

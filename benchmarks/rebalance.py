@@ -4,6 +4,9 @@ Members of librdkafka join one after the other and leave again, with the classic
 (cooperative) and with the consumer protocol. A rebalance has settled when every partition has one
 owner again and every member has its share. Both brokers run with the same settings: no initial
 delay, and heartbeats every second, which is what paces the consumer protocol.
+
+Both are up at the same time. Each runs everything once unmeasured, which makes the internal topics
+and lets the JVM compile; then they take turns, in alternating order.
 """
 
 import argparse
@@ -17,7 +20,13 @@ from confluent_kafka import Consumer, TopicPartition
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.servers import KafkaServer, TidelogServer, kafka_libraries, wait_until_serving
+from benchmarks.servers import (
+    Broker,
+    KafkaServer,
+    TidelogServer,
+    kafka_libraries,
+    wait_until_serving,
+)
 from benchmarks.workloads import create_topic
 
 _PARTITIONS = 24
@@ -77,13 +86,13 @@ def _settle(members: list[_Member]) -> float:
     raise RuntimeError(f"the group did not settle within {_TIMEOUT_S:g} s")
 
 
-def _measure(bootstrap: str, protocol: str, members_max: int) -> dict[str, float]:
-    topic = f"rebalance-{protocol}"
+def _measure(bootstrap: str, protocol: str, run: int, members_max: int) -> dict[str, float]:
+    topic = f"rebalance-{protocol}-{run}"
     create_topic(bootstrap, topic, _PARTITIONS, {})
     members: list[_Member] = []
     joins = []
     for _ in range(members_max):
-        members.append(_Member(bootstrap, topic, f"group-{protocol}", _PROTOCOLS[protocol]))
+        members.append(_Member(bootstrap, topic, f"group-{protocol}-{run}", _PROTOCOLS[protocol]))
         joins.append(_settle(members))
     leaves = []
     while len(members) > 1:
@@ -103,28 +112,37 @@ def _measure(bootstrap: str, protocol: str, members_max: int) -> dict[str, float
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--members", type=int, default=4)
+    parser.add_argument("--rounds", type=int, default=3, help="measured, after one that is not")
     options = parser.parse_args()
     libraries = kafka_libraries()
-    results: dict[str, dict[str, float]] = {}
+    results: dict[str, dict[str, list[float]]] = {}
     with tempfile.TemporaryDirectory(prefix="tidelog-bench-") as folder:
-        brokers: list[TidelogServer | KafkaServer] = [
-            TidelogServer(Path(folder) / "tidelog", settings=_SETTINGS)
-        ]
+        brokers: list[Broker] = [TidelogServer(Path(folder) / "tidelog", settings=_SETTINGS)]
         if libraries is not None:
             brokers.append(KafkaServer(Path(folder) / "kafka", libraries, settings=_SETTINGS))
-        for broker in brokers:
-            broker.start()
-            try:
+        try:
+            for broker in brokers:
+                broker.start()
                 wait_until_serving(broker)
-                for protocol in _PROTOCOLS:
-                    measured = _measure(f"127.0.0.1:{broker.port}", protocol, options.members)
-                    results.setdefault(broker.name, {}).update(measured)
-            finally:
+            for run in range(options.rounds + 1):
+                for broker in brokers if run % 2 else brokers[::-1]:
+                    for protocol in _PROTOCOLS:
+                        found = _measure(f"127.0.0.1:{broker.port}", protocol, run, options.members)
+                        if run:
+                            _note(results.setdefault(broker.name, {}), found)
+        finally:
+            for broker in brokers:
                 broker.stop()
-    table = Table("figure", *results)
-    for figure in results["tidelog"]:
-        table.add_row(figure, *(f"{found[figure]:.2f}" for found in results.values()))
+    table = Table("figure", *(broker.name for broker in brokers))
+    for figure in results[brokers[0].name]:
+        medians = (statistics.median(results[broker.name][figure]) for broker in brokers)
+        table.add_row(figure, *(f"{median:.2f}" for median in medians))
     Console().print(table)
+
+
+def _note(results: dict[str, list[float]], found: dict[str, float]) -> None:
+    for figure, value in found.items():
+        results.setdefault(figure, []).append(value)
 
 
 if __name__ == "__main__":

@@ -1,51 +1,60 @@
-"""The measurements: each gives named figures for one broker."""
+"""The measurements on running brokers: each gives named figures for one broker.
 
-import json
-import resource
-import socket
-import statistics
-import subprocess
-import sys
+A figure of throughput or latency stands beside what it cost the broker: CPU seconds a GB, or CPU
+microseconds a request.
+"""
+
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from benchmarks.page_cache import settle
-from benchmarks.servers import KafkaServer, TidelogServer
-from benchmarks.workloads import create_topic, run_workload
+from benchmarks.servers import Broker
+from benchmarks.workloads import create_topic, delete_topics, run_workload
 
-Broker = TidelogServer | KafkaServer
 Figures = dict[str, float]
 
 PAGE_CACHE = {"tidelog": {"durability": "page-cache"}, "kafka": {}}
 FSYNC = {"tidelog": {"durability": "fsync"}, "kafka": {"flush.messages": "1"}}
 
-_RECORD_BYTES = 1024
+RECORD_BYTES = 1024
+_IDLE_SHARE_MAX = 0.05
+_IDLE_PROBE_S = 0.2
+_IDLE_TIMEOUT_S = 20.0
+_DELETION_TIMEOUT_S = 60.0
+_PERCENTILES = {"p50_ms": "p50 ms", "p99_ms": "p99 ms", "p99_9_ms": "p99.9 ms"}
 
 
 @dataclass(slots=True, frozen=True)
 class Sizes:
     """How much each measurement moves."""
 
-    bulk_records: int = 500_000
-    fsync_records: int = 100_000
+    bulk_records: int = 1_000_000
+    fsync_records: int = 200_000
     seconds: float = 6.0
     partitions_many: int = 2_000
     connections: int = 5_000
 
-
-QUICK = Sizes(
-    bulk_records=100_000, fsync_records=20_000, seconds=2.0, partitions_many=200, connections=500
-)
+    def scaled(self, by: float) -> "Sizes":
+        """The same with so many times the records and seconds."""
+        return Sizes(
+            round(self.bulk_records * by),
+            round(self.fsync_records * by),
+            self.seconds * by,
+            round(self.partitions_many * min(by, 1)),
+            round(self.connections * min(by, 1)),
+        )
 
 
 @dataclass(slots=True)
 class Session:
-    """A running broker under measurement; topics are named in turn."""
+    """A running broker under measurement, and those that are up beside it and must be idle."""
 
     broker: Broker
     sizes: Sizes
+    beside: list[Broker] = field(default_factory=list)
+    topics: list[str] = field(default_factory=list)
     topics_made: int = 0
 
     @property
@@ -55,263 +64,219 @@ class Session:
     def topic(self, partitions: int, durability: dict[str, dict[str, str]]) -> str:
         self.topics_made += 1
         name = f"bench-{self.topics_made}"
-        create_topic(self.bootstrap, name, partitions, durability[self.broker.name])
+        create_topic(self.bootstrap, name, partitions, durability[self.broker.kind])
+        self.topics.append(name)
         return name
+
+    def delete_topics(self) -> None:
+        """Delete what was made and wait until its files are gone: they would fill the memory."""
+        if not self.topics:
+            return
+        delete_topics(self.bootstrap, self.topics)
+        deadline = time.monotonic() + _DELETION_TIMEOUT_S
+        log = self.broker.data / "log"
+        while any(next(log.glob(f"{name}-*"), None) for name in self.topics):
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"{self.broker.name} keeps the files of deleted topics")
+            time.sleep(0.1)
+        self.topics.clear()
 
     def measured(
         self, workload: str, *, writes_bytes: int = 0, **arguments: Any
     ) -> tuple[dict[str, Any], float]:
         """The result of a workload, and the CPU seconds that the broker spent meanwhile."""
         settle(self.broker.data, writes_bytes)
+        wait_until_idle([self.broker, *self.beside])
         before = self.broker.usage().cpu_s
         result = run_workload(workload, bootstrap=self.bootstrap, **arguments)
         return result, self.broker.usage().cpu_s - before
 
+    def publish(
+        self, topic: str, records: int, size: int = RECORD_BYTES, **settings: Any
+    ) -> tuple[dict[str, Any], float]:
+        return self.measured(
+            "produce",
+            writes_bytes=records * size,
+            topic=topic,
+            records=records,
+            size=size,
+            settings=settings,
+        )
 
-def idle(session: Session) -> Figures:
-    time.sleep(1.0)
-    return {"idle memory, MB": session.broker.usage().resident_mb}
+
+def wait_until_idle(brokers: list[Broker]) -> None:
+    """Return when none of them has work left over from before, or after a while in any case."""
+    deadline = time.monotonic() + _IDLE_TIMEOUT_S
+    while time.monotonic() < deadline:
+        before = [broker.usage().cpu_s for broker in brokers]
+        time.sleep(_IDLE_PROBE_S)
+        used = [broker.usage().cpu_s - was for broker, was in zip(brokers, before, strict=True)]
+        if max(used) <= _IDLE_SHARE_MAX * _IDLE_PROBE_S:
+            return
 
 
-def produce_and_consume(session: Session) -> Figures:
+def produce(session: Session) -> Figures:
     """Bulk through the page cache, one partition."""
-    figures = _bulk(session, 1, PAGE_CACHE, "produce")
-    topic = f"bench-{session.topics_made}"
-    result, cpu_s = session.measured(
-        "consume", topic=topic, partitions=1, records=session.sizes.bulk_records
-    )
-    figures["consume, MB/s"] = result["megabytes"] / result["seconds"]
-    figures["consume, CPU s/GB"] = cpu_s / result["megabytes"] * 1000
-    return figures
+    return bulk(session, 1, PAGE_CACHE, "produce", session.sizes.bulk_records)
+
+
+def consume(session: Session) -> Figures:
+    """A topic from its beginning, out of the page cache."""
+    records = session.sizes.bulk_records
+    topic = session.topic(1, PAGE_CACHE)
+    session.publish(topic, records)
+    result, cpu_s = session.measured("consume", topic=topic, partitions=1, records=records)
+    return _throughput("consume", result, cpu_s)
 
 
 def produce_ten_partitions(session: Session) -> Figures:
-    return _bulk(session, 10, PAGE_CACHE, "produce to 10 partitions")
+    return bulk(session, 10, PAGE_CACHE, "produce to 10 partitions", session.sizes.bulk_records)
 
 
 def produce_small(session: Session) -> Figures:
     """Records of 100 bytes: what a record costs rather than a byte."""
     records = session.sizes.bulk_records * 2
-    topic = session.topic(1, PAGE_CACHE)
-    result, cpu_s = session.measured(
-        "produce", writes_bytes=records * 100, topic=topic, records=records, size=100, settings={}
-    )
+    result, cpu_s = session.publish(session.topic(1, PAGE_CACHE), records, size=100)
     return {
         "produce 100 B, records/s": records / result["seconds"],
         "produce 100 B, CPU s/GB": cpu_s / result["megabytes"] * 1000,
     }
 
 
-def fsync_bulk(session: Session) -> Figures:
-    figures = _bulk(session, 1, FSYNC, "fsync", records=session.sizes.fsync_records)
-    figures |= _bulk(
-        session, 10, FSYNC, "fsync to 10 partitions", records=session.sizes.fsync_records
+def raw(session: Session) -> Figures:
+    """Bulk by a client on raw sockets; `benchmarks.floor` measures bare loops with the same."""
+    megabytes = session.sizes.bulk_records * RECORD_BYTES / 1e6
+    topic = session.topic(1, PAGE_CACHE)
+    written, produce_cpu_s = session.measured(
+        "raw-produce", writes_bytes=round(megabytes * 1e6), topic=topic, megabytes=megabytes
     )
-    return figures
+    read, consume_cpu_s = session.measured("raw-consume", topic=topic, megabytes=megabytes)
+    return raw_figures(written, produce_cpu_s, read, consume_cpu_s)
 
 
-def fsync_one_at_a_time(session: Session) -> Figures:
-    """One producer that waits for each acknowledgement."""
-    topic = session.topic(1, FSYNC)
-    result, _ = session.measured(
-        "one-at-a-time", topic=topic, size=_RECORD_BYTES, seconds=session.sizes.seconds
+def raw_figures(
+    written: dict[str, Any], produce_cpu_s: float, read: dict[str, Any], consume_cpu_s: float
+) -> Figures:
+    return _throughput("raw produce", written, produce_cpu_s) | _throughput(
+        "raw consume", read, consume_cpu_s
     )
-    return {
-        "fsync, one at a time, requests/s": result["requests_per_s"],
-        "fsync, one at a time, p99 ms": result["p99_ms"],
-    }
-
-
-def fsync_small_batches(session: Session) -> Figures:
-    """Batches of 16 KB: many acknowledgements, each after an fsync."""
-    topic = session.topic(1, FSYNC)
-    records = session.sizes.fsync_records
-    result, _ = session.measured(
-        "produce",
-        writes_bytes=records * _RECORD_BYTES,
-        topic=topic,
-        records=records,
-        size=_RECORD_BYTES,
-        settings={"batch.size": 16_384, "linger.ms": 0},
-    )
-    return {"fsync, batches of 16 KB, MB/s": result["megabytes"] / result["seconds"]}
 
 
 def one_record_requests(session: Session) -> Figures:
     """Pipelined requests of one record each, by a client on raw sockets."""
-    topic = session.topic(1, PAGE_CACHE)
-    result, cpu_s = session.measured(
-        "one-record-requests", topic=topic, seconds=session.sizes.seconds, size=100
-    )
+    result, cpu_s = _requests_of_one_record(session, PAGE_CACHE)
     return {
         "one-record requests/s": result["requests_per_s"],
         "one-record request, CPU us": cpu_s / result["requests"] * 1e6,
     }
 
 
+def fsync_bulk(session: Session) -> Figures:
+    return bulk(session, 1, FSYNC, "fsync", session.sizes.fsync_records)
+
+
+def fsync_ten_partitions(session: Session) -> Figures:
+    return bulk(session, 10, FSYNC, "fsync to 10 partitions", session.sizes.fsync_records)
+
+
+def fsync_one_at_a_time(session: Session) -> Figures:
+    """One producer that waits for each acknowledgement."""
+    topic = session.topic(1, FSYNC)
+    result, cpu_s = session.measured(
+        "one-at-a-time", topic=topic, size=RECORD_BYTES, seconds=session.sizes.seconds
+    )
+    return {
+        "fsync, one at a time, requests/s": result["requests_per_s"],
+        "fsync, one at a time, p99 ms": result["p99_ms"],
+        "fsync, one at a time, CPU us": cpu_s / result["requests"] * 1e6,
+    }
+
+
+def fsync_small_batches(session: Session) -> Figures:
+    """Batches of 16 KB: many acknowledgements, each after an fsync."""
+    # Kafka syncs for each batch, so this takes it longest: half of the records are enough.
+    records = session.sizes.fsync_records // 2
+    settings = {"batch.size": 16_384, "linger.ms": 0}
+    result, cpu_s = session.publish(session.topic(1, FSYNC), records, **settings)
+    return _throughput("fsync, batches of 16 KB", result, cpu_s)
+
+
 def fsync_requests(session: Session) -> Figures:
     """Pipelined requests of one record each, every one acknowledged after an fsync."""
-    topic = session.topic(1, FSYNC)
-    result, _ = session.measured(
-        "one-record-requests", topic=topic, seconds=session.sizes.seconds, size=100
-    )
-    return {"fsync, one-record requests/s": result["requests_per_s"]}
+    result, cpu_s = _requests_of_one_record(session, FSYNC)
+    return {
+        "fsync, one-record requests/s": result["requests_per_s"],
+        "fsync, one-record request, CPU us": cpu_s / result["requests"] * 1e6,
+    }
 
 
 def latency(session: Session) -> Figures:
+    """Time to acknowledgement at a fixed rate that both brokers carry."""
     topic = session.topic(1, PAGE_CACHE)
     seconds = session.sizes.seconds + 2
-    result, _ = session.measured(
+    result, cpu_s = session.measured(
         "paced",
         writes_bytes=round(50e6 * seconds),
         topic=topic,
         megabytes_per_s=50,
-        size=_RECORD_BYTES,
+        size=RECORD_BYTES,
         seconds=seconds,
     )
-    return {f"at 50 MB/s, {name[:-3]} ms": result[name] for name in _PERCENTILES}
+    figures = {f"at 50 MB/s, {label}": result[name] for name, label in _PERCENTILES.items()}
+    return figures | {"at 50 MB/s, CPU s/GB": cpu_s / result["megabytes"] * 1000}
 
 
 def end_to_end(session: Session) -> Figures:
+    """From the producer to a consumer at a low rate."""
     topic = session.topic(1, PAGE_CACHE)
-    result, _ = session.measured(
-        "end-to-end", topic=topic, size=_RECORD_BYTES, rate=1000, seconds=session.sizes.seconds
+    result, cpu_s = session.measured(
+        "end-to-end", topic=topic, size=RECORD_BYTES, rate=1000, seconds=session.sizes.seconds
     )
-    return {f"end to end at 1,000/s, {name[:-3]} ms": result[name] for name in _PERCENTILES}
-
-
-def memory_after_load(session: Session) -> Figures:
-    return {"memory after the load, MB": session.broker.usage().resident_mb}
-
-
-def connections(session: Session) -> Figures:
-    """Idle connections, and whether the broker still serves beside them."""
-    wanted = session.sizes.connections
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    topic = session.topic(1, PAGE_CACHE)
-    held: list[socket.socket] = []
-    try:
-        for _ in range(wanted):
-            held.append(socket.create_connection(("127.0.0.1", session.broker.port), 30))
-        run_workload(
-            "produce",
-            bootstrap=session.bootstrap,
-            topic=topic,
-            records=1000,
-            size=_RECORD_BYTES,
-            settings={},
-        )
-        return {
-            "idle connections held": float(len(held)),
-            "memory with them, MB": session.broker.usage().resident_mb,
-        }
-    finally:
-        for each in held:
-            each.close()
-
-
-def many_partitions(session: Session) -> Figures:
-    """Many partitions on the node: throughput over them and beside them, and the next start."""
-    many = session.sizes.partitions_many
-    ten = _median_of_ten_partitions(session)
-    topic = session.topic(many, PAGE_CACHE)
-    beside = _median_of_ten_partitions(session)
-    records = session.sizes.bulk_records
-    result, _ = session.measured(
-        "produce",
-        writes_bytes=records * _RECORD_BYTES,
-        topic=topic,
-        records=records,
-        size=_RECORD_BYTES,
-        settings={},
-    )
-    over = result["megabytes"] / result["seconds"]
-    session.broker.stop()
-    started = first_acknowledgement(session.broker, topic)
-    return {
-        f"throughput beside {many} partitions / before": beside / ten,
-        f"throughput over {many} partitions / over 10": over / ten,
-        f"start with {many} partitions, s": started,
+    figures = {
+        f"end to end at 1,000/s, {label}": result[name] for name, label in _PERCENTILES.items()
     }
+    return figures | {"end to end at 1,000/s, CPU us": cpu_s / result["records"] * 1e6}
 
 
-def _median_of_ten_partitions(session: Session) -> float:
-    """MB/s over 10 partitions; each run is short, and their ratio is to be steady."""
-    return statistics.median(_bulk(session, 10, PAGE_CACHE, "of")["of, MB/s"] for _ in range(3))
-
-
-def first_acknowledgement(broker: Broker, topic: str) -> float:
-    """Start the broker; seconds from exec to the first acknowledged record."""
-    client = _ReadyClient(broker, topic)
-    broker.start()
-    client.wait()
-    return time.perf_counter() - broker.started_at
-
-
-class _ReadyClient:
-    """A client process that is up and trying before the broker starts."""
-
-    def __init__(self, broker: Broker, topic: str) -> None:
-        arguments = {"bootstrap": f"127.0.0.1:{broker.port}", "topic": topic}
-        self._process = subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "benchmarks.workloads",
-                "first-acknowledgement",
-                json.dumps(arguments),
-            ],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-        )
-        time.sleep(1.0)
-
-    def wait(self) -> None:
-        if self._process.wait(120):
-            raise RuntimeError("the broker acknowledged nothing")
-
-
-_PERCENTILES = ("p50_ms", "p99_ms", "p99_9_ms")
-
-
-def _bulk(
+def bulk(
     session: Session,
     partitions: int,
     durability: dict[str, dict[str, str]],
     name: str,
-    *,
-    records: int | None = None,
+    records: int,
 ) -> Figures:
-    topic = session.topic(partitions, durability)
-    records = records or session.sizes.bulk_records
-    result, cpu_s = session.measured(
-        "produce",
-        writes_bytes=records * _RECORD_BYTES,
-        topic=topic,
-        records=records,
-        size=_RECORD_BYTES,
-        settings={},
-    )
+    result, cpu_s = session.publish(session.topic(partitions, durability), records)
+    return _throughput(name, result, cpu_s)
+
+
+def _throughput(name: str, result: dict[str, Any], cpu_s: float) -> Figures:
     return {
         f"{name}, MB/s": result["megabytes"] / result["seconds"],
         f"{name}, CPU s/GB": cpu_s / result["megabytes"] * 1000,
     }
 
 
+def _requests_of_one_record(
+    session: Session, durability: dict[str, dict[str, str]]
+) -> tuple[dict[str, Any], float]:
+    topic = session.topic(1, durability)
+    return session.measured(
+        "one-record-requests", topic=topic, seconds=session.sizes.seconds, size=100
+    )
+
+
 SCENARIOS: dict[str, Callable[[Session], Figures]] = {
-    "idle": idle,
-    "bulk": produce_and_consume,
+    "produce": produce,
+    "consume": consume,
+    "raw": raw,
     "ten": produce_ten_partitions,
     "small": produce_small,
     "one-record": one_record_requests,
     "fsync": fsync_bulk,
+    "fsync-ten": fsync_ten_partitions,
     "fsync-one": fsync_one_at_a_time,
     "fsync-small": fsync_small_batches,
     "fsync-requests": fsync_requests,
     "latency": latency,
     "end-to-end": end_to_end,
-    "memory": memory_after_load,
-    "connections": connections,
-    "partitions": many_partitions,
 }

@@ -9,7 +9,6 @@ import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Protocol
 
 from benchmarks.process_usage import Usage, usage_of
 from tidelog.testing.broker import free_port
@@ -17,25 +16,17 @@ from tidelog.testing.broker import free_port
 _POM = Path(__file__).parent / "apache_kafka" / "pom.xml"
 _CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "tidelog-benchmarks"
 _START_TIMEOUT_S = 90.0
+SOURCES = Path(__file__).resolve().parents[1] / "src"
 
 
-class Server(Protocol):
-    """A broker that can be started, looked at and stopped."""
+class ServerProcess:
+    """A server process whose output goes to a file.
 
+    `kind` says whose it is, because their topic settings differ; `name` is its column in results.
+    """
+
+    kind: str
     name: str
-    port: int
-    started_at: float
-
-    def start(self) -> None:
-        """Start the process; do not wait until it serves."""
-
-    def stop(self) -> None: ...
-
-    def usage(self) -> Usage: ...
-
-
-class _Process:
-    """A server process whose output goes to a file."""
 
     def __init__(self, data: Path) -> None:
         self.data = data
@@ -77,14 +68,28 @@ class _Process:
         return (self.data / "output.txt").read_text(errors="replace")[-2000:]
 
 
-class TidelogServer(_Process):
-    """`tidelog up` on a folder of its own."""
+class TidelogServer(ServerProcess):
+    """`tidelog up` on a folder of its own, from this source tree or from another."""
 
-    name = "tidelog"
+    kind = "tidelog"
 
-    def __init__(self, data: Path, *, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        data: Path,
+        *,
+        name: str = "Tidelog",
+        sources: Path = SOURCES,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
         super().__init__(data)
+        self.name = name
         self._settings = {"durability": "page-cache", **(settings or {})}
+        self._environment = {
+            "PYTHONPATH": str(sources),
+            # An installed package has its byte code; a benchmark must not compile at each start.
+            "PYTHONDONTWRITEBYTECODE": "",
+        }
+        _check_sources(sources, self._environment)
 
     def start(self) -> None:
         self._spawn(
@@ -99,15 +104,28 @@ class TidelogServer(_Process):
                 f"127.0.0.1:{self.port}",
                 *(f"--set={name}={value}" for name, value in self._settings.items()),
             ],
-            # An installed package has its byte code; a benchmark must not compile at each start.
-            {"PYTHONDONTWRITEBYTECODE": ""},
+            self._environment,
         )
 
 
-class KafkaServer(_Process):
+def _check_sources(sources: Path, environment: dict[str, str]) -> None:
+    """An installed package must not stand in for the source tree that is to be measured."""
+    found = subprocess.run(
+        [sys.executable, "-c", "import tidelog; print(tidelog.__file__)"],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, **environment},
+    ).stdout.strip()
+    if Path(found).resolve() != (sources / "tidelog" / "__init__.py").resolve():
+        raise RuntimeError(f"Python imports {found}, not the package in {sources}")
+
+
+class KafkaServer(ServerProcess):
     """Apache Kafka with its default single-node KRaft configuration."""
 
-    name = "kafka"
+    kind = "kafka"
+    name = "Kafka"
 
     def __init__(
         self, data: Path, libraries: Path, *, settings: Mapping[str, str] | None = None
@@ -186,11 +204,14 @@ class KafkaServer(_Process):
         self._formatted = True
 
 
+Broker = TidelogServer | KafkaServer
+
+
 def kafka_libraries() -> Path | None:
     """The folder with Kafka's jars, fetched once; None where Java or Maven are missing."""
     if shutil.which("java") is None:
         return None
-    folder = _CACHE / f"kafka-{_kafka_version()}"
+    folder = _CACHE / f"kafka-{kafka_version()}"
     if (folder / ".complete").exists():
         return folder
     if shutil.which("mvn") is None:
@@ -214,12 +235,12 @@ def kafka_libraries() -> Path | None:
     return folder
 
 
-def _kafka_version() -> str:
+def kafka_version() -> str:
     text = _POM.read_text()
     return text.split("kafka_2.13</artifactId>")[1].split("<version>")[1].split("<")[0]
 
 
-def wait_until_serving(server: TidelogServer | KafkaServer) -> None:
+def wait_until_serving(server: ServerProcess) -> None:
     """Return when the port accepts; raise with the server's last words when it never does."""
     deadline = time.monotonic() + _START_TIMEOUT_S
     while time.monotonic() < deadline:

@@ -15,9 +15,10 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from benchmarks.raw import produce_one_record_requests
+from benchmarks.raw import RawResult, fetch_bulk, produce_bulk, produce_one_record_requests
 
 _TIMEOUT_S = 300.0
+FETCH_BYTES = 4_194_304
 
 
 def run_workload(name: str, **arguments: Any) -> dict[str, Any]:
@@ -34,7 +35,7 @@ def run_workload(name: str, **arguments: Any) -> dict[str, Any]:
 
 def create_topic(bootstrap: str, topic: str, partitions: int, config: dict[str, str]) -> None:
     """Create a topic and wait until its partitions have leaders."""
-    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     new = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=config)
     admin.create_topics([new], operation_timeout=60)[topic].result(120)
     deadline = time.monotonic() + 60
@@ -44,6 +45,13 @@ def create_topic(bootstrap: str, topic: str, partitions: int, config: dict[str, 
             return
         time.sleep(0.05)
     raise RuntimeError(f"{topic} has no leaders")
+
+
+def delete_topics(bootstrap: str, topics: list[str]) -> None:
+    """Delete topics; their files go a little later."""
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    for deleted in admin.delete_topics(topics, operation_timeout=60).values():
+        deleted.result(120)
 
 
 def _produce(
@@ -97,7 +105,7 @@ def _consume(bootstrap: str, topic: str, partitions: int, records: int) -> dict[
             "group.id": "benchmark",
             "enable.auto.commit": False,
             "auto.offset.reset": "earliest",
-            "fetch.message.max.bytes": 4_194_304,
+            "fetch.message.max.bytes": FETCH_BYTES,
             "queued.max.messages.kbytes": 262_144,
         }
     )
@@ -152,7 +160,7 @@ def _paced(
         producer.poll(0)
     producer.flush(60)
     taken = clock() - start
-    # The first second warms the connection and, on the other side, a just-in-time compiler.
+    # In the first second the connection is new and the client's threads start.
     latencies = latencies[min(1000, len(latencies) // 4) :]
     return {
         "megabytes_per_s": ticks * per_tick * size / 1e6 / taken,
@@ -178,7 +186,11 @@ def _one_at_a_time(bootstrap: str, topic: str, size: int, seconds: float) -> dic
             raise RuntimeError("no acknowledgement within 30 s")
         latencies.append(clock() - sent_at)
     taken = clock() - start
-    return {"requests_per_s": len(latencies) / taken, **_percentiles(latencies)}
+    return {
+        "requests": len(latencies),
+        "requests_per_s": len(latencies) / taken,
+        **_percentiles(latencies),
+    }
 
 
 def _end_to_end(bootstrap: str, topic: str, size: int, rate: int, seconds: float) -> dict[str, Any]:
@@ -210,7 +222,7 @@ def _end_to_end(bootstrap: str, topic: str, size: int, rate: int, seconds: float
             )
             seen += 1
     consumer.close()
-    return _percentiles(latencies[len(latencies) // 5 :])
+    return {"records": total, **_percentiles(latencies[len(latencies) // 5 :])}
 
 
 def _first_acknowledgement(bootstrap: str, topic: str) -> dict[str, Any]:
@@ -241,6 +253,31 @@ def _one_record_requests(bootstrap: str, topic: str, seconds: float, size: int) 
     }
 
 
+def _raw_produce(bootstrap: str, topic: str, megabytes: float) -> dict[str, Any]:
+    """Batches of 1 MB by a client on raw sockets, which costs little itself."""
+    host, _, port = bootstrap.rpartition(":")
+    result = produce_bulk(host, int(port), topic, 1, size_bytes_total=round(megabytes * 1e6))
+    return _raw_result(result)
+
+
+def _raw_consume(bootstrap: str, topic: str, megabytes: float) -> dict[str, Any]:
+    """A fetch of 4 MB after the other by a client on raw sockets."""
+    host, _, port = bootstrap.rpartition(":")
+    result = fetch_bulk(
+        host,
+        int(port),
+        topic,
+        1,
+        size_bytes_total=round(megabytes * 1e6),
+        partition_max_bytes=FETCH_BYTES,
+    )
+    return _raw_result(result)
+
+
+def _raw_result(result: RawResult) -> dict[str, Any]:
+    return {"seconds": result.seconds, "megabytes": result.size_bytes / 1e6}
+
+
 def _percentiles(latencies_s: list[float]) -> dict[str, float]:
     ordered = sorted(latencies_s)
     last = len(ordered) - 1
@@ -257,6 +294,8 @@ WORKLOADS: dict[str, Callable[..., dict[str, Any]]] = {
     "one-at-a-time": _one_at_a_time,
     "end-to-end": _end_to_end,
     "one-record-requests": _one_record_requests,
+    "raw-produce": _raw_produce,
+    "raw-consume": _raw_consume,
     "first-acknowledgement": _first_acknowledgement,
 }
 

@@ -1,8 +1,12 @@
 """The Spark source and sink measured in one run: `python -m benchmarks.spark.run`.
 
-Kinds alternate within each round and the table shows medians. The bare source and sink are the
-bound (Arrow that is handed over without fetching, decoding or encoding); Spark's own Kafka source
-reads the same topic of the same broker where its jars can be fetched from Maven Central.
+Every kind runs unmeasured first, because all of them share the JVM that compiles them. Then kinds
+alternate within each round and the table shows medians; beside a median stands how the later half
+of the rounds compares with the earlier, which is what a JVM that still compiles would show in.
+
+The bare source and sink are the bound (Arrow that is handed over without fetching, decoding or
+encoding); Spark's own Kafka source reads the same topic of the same broker where its jars can be
+fetched from Maven Central.
 """
 
 import argparse
@@ -155,6 +159,14 @@ def _number(value: float) -> str:
     return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
 
 
+def _drift(values: list[float]) -> str:
+    """The later half of the rounds beside the earlier half; nothing for a few rounds."""
+    half = len(values) // 2
+    if half < 2:
+        return ""
+    return f"{statistics.median(values[-half:]) / statistics.median(values[:half]):.2f}"
+
+
 def _target_rows(measured: Measured) -> list[tuple[str, str, str, str]]:
     rows = []
     for target in TARGETS:
@@ -198,9 +210,12 @@ def _write_docs(folder: Path, measured: Measured, sizes: Sizes, load_before: flo
         "|---|---:|---|---|",
         *(f"| {' | '.join(row)} |" for row in _target_rows(measured)),
         "",
-        "| figure | median |",
-        "|---|---:|",
-        *(f"| {figure} | {_number(value)} |" for figure, value in medians.items()),
+        "| figure | median | later rounds / earlier |",
+        "|---|---:|---:|",
+        *(
+            f"| {figure} | {_number(medians[figure])} | {_drift(values)} |"
+            for figure, values in measured.items()
+        ),
         "",
         "![Rows a second](spark.png)",
         "",
