@@ -251,7 +251,7 @@ def test_a_signal_stops_the_process_cleanly_and_a_second_one_changes_nothing(
     script = (
         "import sys\n"
         "from tidelog.server.config import NodeConfig\n"
-        "from tidelog.server.node import run_node\n"
+        "from tidelog.server.process import run_node\n"
         "config = NodeConfig({'log.dirs': sys.argv[1], 'listeners': 'PLAINTEXT://127.0.0.1:0'})\n"
         "run_node(config, on_ready=lambda node: print('ready', flush=True))\n"
     )

@@ -20,7 +20,7 @@ _TIMEOUT_S = 60
 _RUN = """
 import sys
 from tidelog.server.config import NodeConfig
-from tidelog.server.node import run_node
+from tidelog.server.process import run_node
 import tidelog.cli
 
 def ready(node):

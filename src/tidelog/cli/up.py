@@ -49,7 +49,7 @@ def command(
 ) -> None:
     """Start one node. SIGTERM or Ctrl-C shuts it down cleanly."""
     from tidelog.server.config import NodeConfig
-    from tidelog.server.node import run_node
+    from tidelog.server.process import run_node
 
     flags = list(settings)
     if data is not None:

@@ -8,7 +8,6 @@ next start has nothing to recover.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -37,12 +36,11 @@ from tidelog.server.log_cleaning import LogCleaning
 from tidelog.server.maintenance import Maintenance
 from tidelog.server.metrics import Metrics
 from tidelog.server.reactor import Reactor
-from tidelog.server.structured_logs import Level, StructuredLog, capture_logging
+from tidelog.server.structured_logs import Level, StructuredLog
 from tidelog.server.transaction_coordinator import TransactionCoordinator
 from tidelog.storage.log_directory import LogDirectoryError
 from tidelog.storage.log_store import LogStore
 from tidelog.storage.store_options import StoreOptions
-from tidelog.world.operating_system import OperatingSystem
 
 if TYPE_CHECKING:
     from tidelog.protocol.topic_partition import TopicPartition
@@ -54,7 +52,6 @@ if TYPE_CHECKING:
     from tidelog.world import World
     from tidelog.world.network import Address
 
-_SWITCH_INTERVAL_S = 0.001
 _PROGRESS_INTERVAL_S = 2.0
 _FINISH_S_MAX = 5.0
 _FINISH_POLL_S = 0.01
@@ -447,41 +444,3 @@ class RecoveryLines:
                 directory=progress.directory,
                 logs=f"{progress.recovered}/{progress.total}",
             )
-
-
-def run_node(
-    config: NodeConfig,
-    *,
-    on_ready: Callable[[Node], None] | None = None,
-    handle_signals: bool = True,
-) -> None:
-    """Start a node and serve until it is told to stop.
-
-    `on_ready` is called when clients can connect. With `handle_signals` (main thread only) SIGTERM
-    and SIGINT shut the node down cleanly, a second one changes nothing, and the process is made
-    fit to serve many clients.
-    """
-    node = Node(config, OperatingSystem())
-    if handle_signals:
-        _prepare_process(node)
-    with capture_logging(node.log):
-        node.start()
-        if on_ready is not None:
-            on_ready(node)
-        node.run()
-
-
-def _prepare_process(node: Node) -> None:
-    import gc
-    import resource
-    import signal
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: node.request_stop())
-    _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))
-    # What the hot path makes is freed by counting references; the collector only has to find
-    # the few cycles, and looking for them often costs a tenth of the throughput.
-    gc.set_threshold(50_000, 20, 100)
-    # The journal's thread is to get its turn while the loop is busy: most wait for its sync.
-    sys.setswitchinterval(_SWITCH_INTERVAL_S)

@@ -152,7 +152,7 @@ class _ThreadBroker:
 
     def _run(self) -> None:
         from tidelog.server.config import NodeConfig
-        from tidelog.server.node import run_node
+        from tidelog.server.process import run_node
 
         try:
             run_node(NodeConfig(self._settings), on_ready=self._serves, handle_signals=False)
