@@ -13,6 +13,7 @@ from tidelog.cluster.partition import (
     Partition,
 )
 from tidelog.cluster.partition_registry import PartitionRegistry
+from tidelog.cluster.waiting import Waiting
 from tidelog.protocol.control_records import encode_end_marker
 from tidelog.protocol.errors import ApiError, ErrorCode
 from tidelog.protocol.record_batch import iterate_headers
@@ -58,10 +59,14 @@ def log(tmp_path: Path) -> Iterator[Log]:
     log.close()
 
 
+def nobody_waits() -> Waiting:
+    return Waiting(lambda: 0.0, lambda seconds, callback: None, lambda: None)
+
+
 @pytest.fixture
 def partition(log: Log) -> Partition:
     """Led by this node, 1, alone."""
-    partition = Partition("orders", 0, TOPIC_ID, 1, log)
+    partition = Partition("orders", 0, TOPIC_ID, 1, log, nobody_waits())
     partition.lead(state(), NOW)
     return partition
 
@@ -137,30 +142,8 @@ def test_readers_see_what_is_durable(partition: Partition, log: Log) -> None:
 
 def test_in_the_page_cache_an_append_is_committed_at_once(partition: Partition, log: Log) -> None:
     log.config = LogConfig(durability="page-cache")
-    fired: list[int] = []
-    partition.on_progress.append(lambda each: fired.append(each.high_watermark))
     append(partition)
     assert partition.high_watermark == 1
-    assert fired == [1]
-
-
-def test_who_waits_is_called_when_the_high_watermark_moves_and_not_before(
-    partition: Partition, log: Log
-) -> None:
-    fired: list[int] = []
-
-    def callback(each: Partition) -> None:
-        fired.append(each.high_watermark)
-        each.on_progress.remove(callback)
-
-    partition.on_progress.append(callback)
-    append(partition, NOW, NOW)
-    assert fired == []
-    log.mark_durable(2)
-    assert fired == [2]
-    append(partition)
-    log.mark_durable(3)
-    assert fired == [2]
 
 
 def test_only_the_leader_takes_writes_and_answers(partition: Partition) -> None:
@@ -175,13 +158,6 @@ def test_only_the_leader_takes_writes_and_answers(partition: Partition) -> None:
         with pytest.raises(ApiError) as caught:
             act()
         assert code_of(caught) is ErrorCode.NOT_LEADER_OR_FOLLOWER
-
-
-def test_a_stopped_partition_wakes_who_waits(partition: Partition) -> None:
-    fired: list[bool] = []
-    partition.on_progress.append(lambda each: fired.append(each.is_leader))
-    partition.stop()
-    assert fired == [False]
 
 
 def test_an_image_of_an_older_epoch_is_ignored(partition: Partition) -> None:
@@ -319,10 +295,7 @@ def test_records_are_deleted_up_to_the_high_watermark_at_most(
 ) -> None:
     append(partition, NOW, NOW, NOW)
     log.mark_durable(2)
-    fired: list[int] = []
-    partition.on_progress.append(lambda each: fired.append(each.log_start_offset))
     assert partition.delete_records(1) == 1
-    assert fired == [1]
     assert partition.delete_records(0) == 1
     for offset in (3, -2):
         with pytest.raises(ApiError) as caught:

@@ -107,7 +107,7 @@ def test_a_client_that_goes_leaves_nothing_behind(served: RunningNode) -> None:
     with served.client() as client:
         client.call(produce_request("left", {0: batch(b"x")}), 9)
     assert served.call(lambda: metrics.delayed_produces) == 0
-    assert served.call(lambda: served.node.delayed._watches) == {}
+    assert served.call(lambda: served.node.waiting.count) == 0
 
 
 def test_requests_that_waited_need_no_garbage_collection(served: RunningNode) -> None:

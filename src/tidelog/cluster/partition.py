@@ -15,11 +15,11 @@ Everything runs on the loop thread.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 from typing import NamedTuple, NoReturn
 
 from tidelog.cluster.image import NO_LEADER, PartitionImage
 from tidelog.cluster.replica import ReplicaState
+from tidelog.cluster.waiting import PartitionWaits, Waiting
 from tidelog.protocol.errors import ApiError, ErrorCode
 from tidelog.storage.append_result import AppendResult, Origin
 from tidelog.storage.log import Log
@@ -91,7 +91,7 @@ class PartitionRead:
 
 
 class Partition:
-    """A replica of one partition. Callbacks in `on_progress` fire when readers can see more."""
+    """A replica of one partition; `waiting` hears when it moves."""
 
     __slots__ = (
         "_ending_transactions",
@@ -104,15 +104,27 @@ class Partition:
         "leader_epoch_start_offset",
         "log",
         "node_id",
-        "on_progress",
         "partition",
         "partition_epoch",
         "replicas",
         "topic",
         "topic_id",
+        "waiting",
+        "waits",
     )
 
-    def __init__(self, topic: str, partition: int, topic_id: bytes, node_id: int, log: Log) -> None:
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        topic_id: bytes,
+        node_id: int,
+        log: Log,
+        waiting: Waiting,
+        *,
+        high_watermark: int = 0,
+    ) -> None:
+        """`high_watermark` is what is known of an earlier life."""
         self.topic = topic
         self.partition = partition
         self.topic_id = topic_id
@@ -126,8 +138,10 @@ class Partition:
         self.replicas: tuple[int, ...] = ()
         self.isr: tuple[int, ...] = ()
         self.followers: dict[int, ReplicaState] = {}
-        self.high_watermark = log.log_start_offset
-        self.on_progress: list[Callable[[Partition], None]] = []
+        self.high_watermark = min(max(high_watermark, log.log_start_offset), log.log_end_offset)
+        self.waiting = waiting
+        self.waits: PartitionWaits | None = None
+        """Who waits for this partition, once somebody has."""
         # (first offset, offset after its marker) of transactions whose marker is not yet below the
         # high watermark; the oldest first.
         self._ending_transactions: deque[tuple[int, int]] = deque()
@@ -150,6 +164,7 @@ class Partition:
         for broker_id in self.followers.keys() - set(image.replicas):
             del self.followers[broker_id]
         if starts_epoch:
+            self.waiting.refuse(self, ErrorCode.NOT_LEADER_OR_FOLLOWER)
             self.leader_epoch_start_offset = log.log_end_offset
         for broker_id in image.replicas:
             if broker_id == self.node_id:
@@ -166,13 +181,14 @@ class Partition:
             self._take_over(image)
             self.is_leader = False
             self.followers.clear()
+            self.waiting.refuse(self, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def stop(self) -> None:
-        """The replica leaves this node; waiting readers and writers are called once more."""
+        """The replica leaves this node."""
         self.is_leader = False
         self.leader = NO_LEADER
         self.log.on_durable = None
-        self._fire()
+        self.waiting.refuse(self, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
     def replace_log(self, log: Log) -> None:
         """Goes on with a log in another directory that holds the same, all of it durable."""
@@ -244,6 +260,8 @@ class Partition:
     def _on_durable(self, log: Log) -> None:
         if log.durable_offset > self.high_watermark:
             self._advance_high_watermark()
+        if self.waits is not None:
+            self.waits.note()
 
     def _advance_high_watermark(self) -> None:
         if not self.is_leader:
@@ -259,12 +277,8 @@ class Partition:
         ending = self._ending_transactions
         while ending and ending[0][1] <= high_watermark:
             ending.popleft()
-        if self.on_progress:
-            self._fire()
-
-    def _fire(self) -> None:
-        for callback in tuple(self.on_progress):
-            callback(self)
+        if self.waits is not None:
+            self.waits.note()
 
     # Writing
 
@@ -298,6 +312,8 @@ class Partition:
             self._ending_transactions.append((first_open, result.next_offset))
         if log.durable_offset > self.high_watermark:
             self._advance_high_watermark()
+        if self.waits is not None:
+            self.waits.note()
         return result
 
     def _check_in_sync_replicas(self) -> None:
@@ -331,7 +347,6 @@ class Partition:
             )
         if offset > log.log_start_offset:
             log.advance_log_start(offset)
-            self._fire()
         return log.log_start_offset
 
     # Reading
@@ -353,14 +368,19 @@ class Partition:
         if not self.is_leader:
             self._not_leader()
         log = self.log
-        high_watermark = self.high_watermark
-        last_stable_offset = self.last_stable_offset
         if last_fetched_epoch >= 0:
             diverging = self._diverging_epoch(fetch_offset, last_fetched_epoch)
             if diverging is not None:
                 return PartitionRead(
-                    None, high_watermark, last_stable_offset, log.log_start_offset, None, diverging
+                    None,
+                    self.high_watermark,
+                    self.last_stable_offset,
+                    log.log_start_offset,
+                    None,
+                    diverging,
                 )
+        high_watermark = self.high_watermark
+        last_stable_offset = self.last_stable_offset
         if replica_id >= 0:
             upper_offset = log.log_end_offset
         elif read_committed:

@@ -1,28 +1,22 @@
-"""Purgatory: requests that wait for a partition to get somewhere.
-
-A produce request waits until its records are durable (acks=1) or committed (acks=all), a fetch
-until there are enough bytes to read. Both watch the partitions they are about. A partition that
-moves only notes that it did; what waits for it is looked at once, at the end of the loop's turn,
-so a turn with a thousand appends wakes a consumer once. Only the partitions that moved are looked
-at, and of those only the requests that wait for them.
-"""
+"""Requests that wait for partitions: what a produce and a fetch do when their waits end."""
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from tidelog.cluster.waiting import COMMITTED, DURABLE, END
 from tidelog.protocol.errors import ErrorCode
 from tidelog.server.request import Deferred
 
 if TYPE_CHECKING:
     from tidelog.cluster.partition import Partition
+    from tidelog.cluster.waiting import Wait, Waiting
     from tidelog.server.metrics import Metrics
     from tidelog.server.reactor import Reactor, Timer
     from tidelog.server.request import Request
 
-_SWEEP_INTERVAL_S = 0.1
+ACKS_ALL = -1
 
 
 class DelayedProduce(Deferred):
@@ -33,15 +27,14 @@ class DelayedProduce(Deferred):
     tens of thousands of them a second one object less counts.
     """
 
-    __slots__ = ("acks", "answers", "deadline", "errors", "failed", "response", "waiting")
+    __slots__ = ("_failed", "_metrics", "_response", "_waits_left", "answers", "errors")
 
     def __init__(
         self,
         request: Request,
-        acks: int,
-        deadline: float,
         response: bytes,
         failed: Callable[[dict[int, ErrorCode]], bytes],
+        metrics: Metrics,
     ) -> None:
         self.request = request
         self.is_exclusive = False
@@ -49,14 +42,49 @@ class DelayedProduce(Deferred):
         self.ready = False
         self.closed = False
         self.on_close = None
-        self.acks = acks
-        self.deadline = deadline
-        self.response = response
-        self.failed = failed
         self.errors: dict[int, ErrorCode] | None = None
-        self.waiting = 1
         self.answers: Deferred | None = None
         """What the connection waits for instead, if the request waited for something before."""
+        self._response = response
+        self._failed = failed
+        self._metrics = metrics
+        self._waits_left = 0
+
+    def wait(
+        self,
+        waiting: Waiting,
+        acks: int,
+        appended: list[tuple[int, Partition, int]],
+        deadline: float,
+    ) -> None:
+        """Wait until each of (place, partition, next offset) is durable or committed."""
+        kind = COMMITTED if acks == ACKS_ALL else DURABLE
+        self._waits_left = len(appended)
+        self._metrics.delayed_produces += 1
+        for place, partition, next_offset in appended:
+            waiting.wait(
+                partition, partition.leader_epoch, kind, next_offset, self, place, deadline
+            )
+
+    def reached(self, place: int, /) -> None:
+        self._waits_left -= 1
+        if not self._waits_left:
+            self._finish()
+
+    def refused(self, place: int, code: ErrorCode, /) -> None:
+        if self.errors is None:
+            self.errors = {}
+        self.errors[place] = code
+        self._waits_left -= 1
+        if not self._waits_left:
+            self._finish()
+
+    def _finish(self) -> None:
+        self._metrics.delayed_produces -= 1
+        errors = self.errors
+        answers = self.answers or self
+        if not answers.closed:
+            answers.answer(self._response if errors is None else self._failed(errors))
 
 
 class DelayedFetch:
@@ -65,208 +93,94 @@ class DelayedFetch:
     `bytes_now(place)` says how much the partition at that place of the request has to read.
     """
 
-    __slots__ = ("bytes_missing", "bytes_now", "done", "known_bytes", "timer", "watched")
+    __slots__ = (
+        "_bytes_missing",
+        "_bytes_now",
+        "_done",
+        "_kind",
+        "_known_bytes",
+        "_metrics",
+        "_timer",
+        "_waiting",
+        "_waits",
+    )
 
     def __init__(
         self,
         bytes_missing: int,
+        known_bytes: dict[int, int],
         bytes_now: Callable[[int], int],
         done: Callable[[], None],
+        metrics: Metrics,
     ) -> None:
-        self.bytes_missing = bytes_missing
-        self.bytes_now = bytes_now
-        self.done = done
-        self.known_bytes: dict[int, int] = {}
-        self.watched: list[PartitionWatch] = []
-        self.timer: Timer | None = None
-
-
-class PartitionWatch:
-    """The requests that wait for one partition."""
-
-    __slots__ = ("_purgatory", "fetches", "has_moved", "partition", "produces")
-
-    def __init__(self, partition: Partition, purgatory: Purgatory) -> None:
-        self.partition = partition
-        self.produces: deque[tuple[int, int, DelayedProduce]] = deque()
-        """(next offset, place in the request, request), by offset."""
-        self.fetches: dict[DelayedFetch, int] = {}
-        """The place in its request, of each fetch."""
-        self.has_moved = False
-        self._purgatory = purgatory
-
-    def note_progress(self, _partition: Partition) -> None:
-        """The partition's high watermark, durable end, start or leader changed."""
-        if not self.has_moved:
-            self.has_moved = True
-            self._purgatory.moved.append(self)
-
-
-class Purgatory:
-    """All requests of the node that wait for partitions."""
-
-    def __init__(self, reactor: Reactor, metrics: Metrics) -> None:
-        self._reactor = reactor
+        self._bytes_missing = bytes_missing
+        self._bytes_now = bytes_now
+        self._done = done
+        self._kind = COMMITTED
+        self._known_bytes = known_bytes
         self._metrics = metrics
-        self._watches: dict[Partition, PartitionWatch] = {}
-        self._sweep_is_due = False
-        self.moved: list[PartitionWatch] = []
-        """Watches of the partitions that moved in this turn."""
+        self._timer: Timer | None = None
+        self._waiting: Waiting | None = None
+        self._waits: dict[int, tuple[Partition, Wait]] = {}
 
-    def watch_produce(
-        self, produce: DelayedProduce, appended: list[tuple[int, Partition, int]]
-    ) -> None:
-        """Wait until each of (place, partition, next offset) is durable or committed."""
-        produce.waiting = len(appended)
-        self._metrics.delayed_produces += 1
-        for place, partition, next_offset in appended:
-            watch = self._watches.get(partition) or self._watch(partition)
-            watch.produces.append((next_offset, place, produce))
-        if not self._sweep_is_due:
-            self._sweep_is_due = True
-            self._reactor.call_later(_SWEEP_INTERVAL_S, self._sweep)
-
-    def watch_fetch(
-        self, fetch: DelayedFetch, partitions: list[tuple[int, Partition]], wait_s: float
+    def wait(
+        self,
+        waiting: Waiting,
+        reactor: Reactor,
+        partitions: list[tuple[int, Partition]],
+        *,
+        is_follower: bool,
+        wait_s: float,
     ) -> None:
         """Wait until the partitions have enough bytes, or for this long."""
         self._metrics.delayed_fetches += 1
+        self._waiting = waiting
+        self._kind = END if is_follower else COMMITTED
         for place, partition in partitions:
-            watch = self._watch(partition)
-            watch.fetches[fetch] = place
-            fetch.watched.append(watch)
-        fetch.timer = self._reactor.call_later(wait_s, lambda: self._finish_fetch(fetch))
+            self._wait_for_more(place, partition)
+        self._timer = reactor.call_later(wait_s, self.finish)
 
-    def cancel_fetch(self, fetch: DelayedFetch) -> None:
-        """Forget a fetch whose client has gone."""
-        if fetch.timer is None:
+    def _wait_for_more(self, place: int, partition: Partition) -> None:
+        assert self._waiting is not None
+        seen_offset = (
+            partition.high_watermark if self._kind == COMMITTED else (partition.log_end_offset)
+        )
+        wait = self._waiting.wait(
+            partition, partition.leader_epoch, self._kind, seen_offset + 1, self, place
+        )
+        self._waits[place] = (partition, wait)
+
+    def reached(self, place: int, /) -> None:
+        if self._timer is None:
             return
-        fetch.timer.cancel()
-        fetch.timer = None
+        partition, _ = self._waits.pop(place)
+        bytes_now = self._bytes_now(place)
+        self._bytes_missing -= bytes_now - self._known_bytes.get(place, 0)
+        self._known_bytes[place] = bytes_now
+        if self._bytes_missing <= 0:
+            self.finish()
+        else:
+            self._wait_for_more(place, partition)
+
+    def refused(self, place: int, code: ErrorCode, /) -> None:
+        """The answer says what is wrong, so it is due."""
+        self._waits.pop(place, None)
+        self.finish()
+
+    def finish(self) -> None:
+        """Answer with what there is."""
+        if self.cancel():
+            self._done()
+
+    def cancel(self) -> bool:
+        """Forget it, for its client has gone; says whether it still waited."""
+        if self._timer is None:
+            return False
+        self._timer.cancel()
+        self._timer = None
         self._metrics.delayed_fetches -= 1
-        for watch in fetch.watched:
-            watch.fetches.pop(fetch, None)
-            self._unwatch_if_unused(watch)
-        fetch.watched.clear()
-
-    def fail(self, partition: Partition, code: ErrorCode) -> None:
-        """Whatever waits for this partition gets this error: it is gone or its disk is."""
-        watch = self._watches.get(partition)
-        if watch is None:
-            return
-        while watch.produces:
-            _, place, produce = watch.produces.popleft()
-            self._settle(produce, place, code)
-        for fetch in list(watch.fetches):
-            self._finish_fetch(fetch)
-        self._unwatch_if_unused(watch)
-
-    def finish_fetches(self) -> None:
-        """Answer every fetch that waits with what there is: the node stops."""
-        for watch in list(self._watches.values()):
-            for fetch in list(watch.fetches):
-                self._finish_fetch(fetch)
-
-    def look(self) -> None:
-        """End of a turn: serve what waited for the partitions that moved."""
-        # Answers may make other partitions move (never this turn's data); they wait for the next.
-        moved, self.moved = self.moved, []
-        for watch in moved:
-            watch.has_moved = False
-            if watch.produces:
-                self._look_at_produces(watch)
-            if watch.fetches:
-                self._look_at_fetches(watch)
-            self._unwatch_if_unused(watch)
-
-    def _watch(self, partition: Partition) -> PartitionWatch:
-        watch = self._watches.get(partition)
-        if watch is None:
-            watch = self._watches[partition] = PartitionWatch(partition, self)
-            partition.on_progress.append(watch.note_progress)
-        return watch
-
-    def _unwatch_if_unused(self, watch: PartitionWatch) -> None:
-        # A watch that has moved stays until it was looked at.
-        if watch.produces or watch.fetches or watch.has_moved:
-            return
-        if self._watches.pop(watch.partition, None) is not None:
-            watch.partition.on_progress.remove(watch.note_progress)
-
-    # Produce
-
-    def _look_at_produces(self, watch: PartitionWatch) -> None:
-        partition = watch.partition
-        waiting = watch.produces
-        if not partition.is_leader:
-            while waiting:
-                _, place, produce = waiting.popleft()
-                self._settle(produce, place, ErrorCode.NOT_LEADER_OR_FOLLOWER)
-            return
-        high_watermark = partition.high_watermark
-        durable_offset = partition.log.durable_offset
-        # By offset: the first that is not there yet ends it, for acks=all requests. One with
-        # acks=1 behind it may be, but with one in-sync replica the two offsets are the same.
-        while waiting:
-            next_offset, place, produce = waiting[0]
-            if next_offset > (high_watermark if produce.acks == -1 else durable_offset):
-                break
-            waiting.popleft()
-            if produce.waiting == 1 and produce.errors is None:
-                produce.waiting = 0
-                self._metrics.delayed_produces -= 1
-                answers = produce.answers or produce
-                if not answers.closed:
-                    produce.request.connection.answer_deferred(answers, produce.response)
-            else:
-                self._settle(produce, place, ErrorCode.NONE)
-
-    def _settle(self, produce: DelayedProduce, place: int, code: ErrorCode) -> None:
-        """One partition of a produce request has come to its end."""
-        if code:
-            produce.errors = produce.errors or {}
-            produce.errors[place] = code
-        produce.waiting -= 1
-        if not produce.waiting:
-            self._metrics.delayed_produces -= 1
-            errors = produce.errors
-            answers = produce.answers or produce
-            answers.answer(produce.response if errors is None else produce.failed(errors))
-
-    def _sweep(self) -> None:
-        """Answer the requests whose time is up.
-
-        Looking at all that wait, ten times a second, costs less than a timer for each: usually
-        they wait for a few milliseconds.
-        """
-        now = self._reactor.now
-        is_waiting = False
-        for watch in list(self._watches.values()):
-            expired = [entry for entry in watch.produces if entry[2].deadline <= now]
-            if expired:
-                watch.produces = deque(entry for entry in watch.produces if entry[2].deadline > now)
-                for _, place, produce in expired:
-                    self._settle(produce, place, ErrorCode.REQUEST_TIMED_OUT)
-                self._unwatch_if_unused(watch)
-            is_waiting = is_waiting or bool(watch.produces)
-        self._sweep_is_due = is_waiting
-        if is_waiting:
-            self._reactor.call_later(_SWEEP_INTERVAL_S, self._sweep)
-
-    # Fetch
-
-    def _look_at_fetches(self, watch: PartitionWatch) -> None:
-        for fetch, place in list(watch.fetches.items()):
-            if not watch.partition.is_leader:
-                self._finish_fetch(fetch)
-                continue
-            bytes_now = fetch.bytes_now(place)
-            fetch.bytes_missing -= bytes_now - fetch.known_bytes.get(place, 0)
-            fetch.known_bytes[place] = bytes_now
-            if fetch.bytes_missing <= 0:
-                self._finish_fetch(fetch)
-
-    def _finish_fetch(self, fetch: DelayedFetch) -> None:
-        if fetch.timer is not None:
-            self.cancel_fetch(fetch)
-            fetch.done()
+        assert self._waiting is not None
+        for partition, wait in self._waits.values():
+            self._waiting.cancel(partition, self._kind, wait)
+        self._waits.clear()
+        return True

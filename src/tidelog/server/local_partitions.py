@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tidelog.cluster.image import PartitionImage
     from tidelog.cluster.metadata_log import MetadataLog
     from tidelog.cluster.partition_registry import PartitionRegistry
-    from tidelog.server.delayed import Purgatory
+    from tidelog.cluster.waiting import Waiting
     from tidelog.server.structured_logs import StructuredLog
     from tidelog.storage.log import Log
     from tidelog.storage.log_config import LogConfig
@@ -59,7 +59,7 @@ class LocalPartitions:
         node_id: int,
         store: LogStore,
         partitions: PartitionRegistry,
-        delayed: Purgatory,
+        waiting: Waiting,
         broker_config: Callable[[MetadataImage], Mapping[str, str]],
         now_ms: Callable[[], int],
         next_turn: Callable[[Callable[[], None]], object],
@@ -68,7 +68,7 @@ class LocalPartitions:
         self._node_id = node_id
         self._store = store
         self._partitions = partitions
-        self._delayed = delayed
+        self._waiting_on = waiting
         self._broker_config = broker_config
         self._now_ms = now_ms
         self._next_turn = next_turn
@@ -172,7 +172,7 @@ class LocalPartitions:
         for topic_partition in topic_partitions:
             partition = self._partitions.get(*topic_partition)
             if partition is not None:
-                self._delayed.fail(partition, ErrorCode.KAFKA_STORAGE_ERROR)
+                self._waiting_on.refuse(partition, ErrorCode.KAFKA_STORAGE_ERROR)
 
     def _log_config(self, topic: TopicImage, image: MetadataImage) -> LogConfig:
         return to_log_config(image.topic_configs(topic.name), self._broker_config(image))
@@ -250,7 +250,15 @@ class LocalPartitions:
                 # Its disk is full or gone; the partition is answered as unknown until then.
                 self.log.error("partition_unavailable", partition=topic_partition, error=error)
                 return
-            partition = Partition(topic.name, image.partition, topic.topic_id, self._node_id, log)
+            partition = Partition(
+                topic.name,
+                image.partition,
+                topic.topic_id,
+                self._node_id,
+                log,
+                self._waiting_on,
+                high_watermark=self._store.checkpointed_high_watermarks.get(topic_partition, 0),
+            )
             self._partitions.add(partition)
         if image.leader == self._node_id:
             partition.lead(image, self._now_ms())
@@ -265,5 +273,4 @@ class LocalPartitions:
         partition = self._partitions.remove(*topic_partition)
         if partition is not None:
             partition.stop()
-            self._delayed.fail(partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             self._store.delete(topic_partition)

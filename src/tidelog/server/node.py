@@ -19,6 +19,7 @@ from tidelog.cluster.features import METADATA_VERSION
 from tidelog.cluster.image import ConfigResourceType, Endpoint, MetadataDelta, MetadataImage
 from tidelog.cluster.metadata_log import DIRECTORY_NAME, MetadataLog, SnapshotOptions
 from tidelog.cluster.partition_registry import PartitionRegistry
+from tidelog.cluster.waiting import Waiting
 from tidelog.errors import TidelogError
 from tidelog.protocol.errors import ApiError
 from tidelog.protocol.uuids import random_uuid
@@ -26,7 +27,7 @@ from tidelog.security.quotas import ClientQuotas
 from tidelog.server.acceptor import Acceptor, LocalAcceptor, accept_locally, accept_on
 from tidelog.server.client_metrics import ClientMetrics
 from tidelog.server.connections import Connections
-from tidelog.server.delayed import Purgatory
+from tidelog.server.delayed import DelayedFetch
 from tidelog.server.dispatch import Dispatcher, load_handlers
 from tidelog.server.fetch_sessions import FetchSessions
 from tidelog.server.group_coordinator import GroupCoordinator
@@ -88,7 +89,9 @@ class Node:
         )
         self.metrics = Metrics()
         self.reactor = Reactor(world, self.log)
-        self.delayed = Purgatory(self.reactor, self.metrics)
+        self.waiting = Waiting(
+            world.monotonic, self.reactor.call_later, lambda: self.log.exception("waiter_failed")
+        )
         self.fetch_sessions = FetchSessions(
             config.max_incremental_fetch_session_cache_slots,
             config.min_incremental_fetch_session_eviction_ms,
@@ -213,7 +216,7 @@ class Node:
             config.node_id,
             self.store,
             self.partitions,
-            self.delayed,
+            self.waiting,
             self._broker_config,
             self.now_ms,
             lambda work: self.reactor.call_later(0, work),
@@ -320,7 +323,9 @@ class Node:
         """All appends of a turn become durable together, all answers leave together."""
         store = self.store
         store.commit()
-        self.delayed.look()
+        self.waiting.serve()
+        # Those who were called may have appended in their turn.
+        store.commit()
         self.connections.set_congested(store.congested)
         self.connections.flush_dirty()
 
@@ -395,7 +400,9 @@ class Node:
         self.log.info("node_stopping", node_id=self.config.node_id)
         for acceptor in self._accepting:
             acceptor.close()
-        self.delayed.finish_fetches()
+        for waiter in self.waiting.waiters():
+            if isinstance(waiter, DelayedFetch):
+                waiter.finish()
         self._stop_when_finished(self.reactor.now + _FINISH_S_MAX)
 
     def _stop_when_finished(self, deadline: float) -> None:

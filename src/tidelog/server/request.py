@@ -93,7 +93,7 @@ class Deferred:
         self.parts: bytes | list[Part] | None = None
         self.ready = False
         self.closed = False
-        self.on_close: Callable[[], None] | None = None
+        self.on_close: Callable[[], object] | None = None
 
     def answer(self, response: Message | bytes | RawResponse | None) -> None:
         """Send this: a message, a whole frame, or for None nothing at all."""

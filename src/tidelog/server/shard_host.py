@@ -10,11 +10,12 @@ Losing the partition drops the shard and sends everybody who waits to look for t
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
+from math import inf
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from tidelog.cluster.waiting import COMMITTED
 from tidelog.coordinator.record_pairs import Pair, record_pairs
 from tidelog.coordinator.shard import (
     Outcome,
@@ -47,30 +48,33 @@ _LOAD_SLICE_S = 0.02
 _TIMER_SLACK_S = 0.001
 # What a record has besides its key and value, at most.
 _RECORD_OVERHEAD = 32
+_GONE = object()
 
 
-class _Waiting:
-    """Answers that leave when the high watermark reaches `next_offset`."""
+class _Undelivered:
+    """Answers, and what is to be done, once the records before `next_offset` are committed."""
 
-    __slots__ = ("deadline", "effects", "next_offset", "notify", "replies")
+    __slots__ = ("_hosted", "effects", "next_offset", "notify", "replies")
 
     def __init__(
         self,
+        hosted: HostedShard[Any],
         next_offset: int,
-        deadline: float,
         notify: Callable[[ApiError | None], None] | None,
         replies: list[Reply],
         effects: list[Any],
     ) -> None:
+        self._hosted = hosted
         self.next_offset = next_offset
-        self.deadline = deadline
         self.notify = notify
         self.replies = replies
         self.effects = effects
 
-    @property
-    def is_spent(self) -> bool:
-        return self.notify is None and not self.replies and not self.effects
+    def reached(self, place: int, /) -> None:
+        self._hosted.committed(self)
+
+    def refused(self, place: int, code: ErrorCode, /) -> None:
+        self._hosted.not_committed(self, code)
 
 
 class HostedShard(Generic[AnyShard]):
@@ -86,11 +90,9 @@ class HostedShard(Generic[AnyShard]):
         self._host = host
         self._load_offset = partition.log_start_offset
         self._written_offset = 0
-        self._waiting: deque[_Waiting] = deque()
+        self._undelivered: dict[_Undelivered, None] = {}
         self._timer: Timer | None = None
         self._timer_ms = 0
-        self._sweep_is_due = False
-        partition.on_progress.append(self._on_progress)
 
     # Loading
 
@@ -218,14 +220,42 @@ class HostedShard(Generic[AnyShard]):
         replies: list[Reply],
         effects: list[Any],
     ) -> None:
-        if not self._waiting and self._written_offset <= self.partition.high_watermark:
+        # In order: what comes behind an answer that is on its way waits for it.
+        if not self._undelivered and self._written_offset <= self.partition.high_watermark:
             self._deliver(notify, replies, effects)
             return
+        undelivered = _Undelivered(self, self._written_offset, notify, replies, effects)
+        self._undelivered[undelivered] = None
         deadline = self._host.node.world.monotonic() + self._host.commit_timeout_s
-        self._waiting.append(_Waiting(self._written_offset, deadline, notify, replies, effects))
-        if not self._sweep_is_due:
-            self._sweep_is_due = True
-            self._host.node.reactor.call_later(self._host.commit_timeout_s, self._sweep)
+        self._wait_for(undelivered, deadline)
+
+    def _wait_for(self, undelivered: _Undelivered, deadline: float = inf) -> None:
+        self._host.node.waiting.wait(
+            self.partition,
+            self.leader_epoch,
+            COMMITTED,
+            undelivered.next_offset,
+            undelivered,
+            deadline=deadline,
+        )
+
+    def committed(self, undelivered: _Undelivered) -> None:
+        if self._undelivered.pop(undelivered, _GONE) is not _GONE:
+            self._deliver(undelivered.notify, undelivered.replies, undelivered.effects)
+
+    def not_committed(self, undelivered: _Undelivered, code: ErrorCode) -> None:
+        """A disk or a replica is slow, or the partition is not ours any more."""
+        if code is not ErrorCode.REQUEST_TIMED_OUT:
+            self._host.lost(self)
+            return
+        if undelivered not in self._undelivered:
+            return
+        self._refuse(undelivered, ApiError(code))
+        if undelivered.effects:
+            # What is to be done once the records are committed still waits for that.
+            self._wait_for(undelivered)
+        else:
+            del self._undelivered[undelivered]
 
     def _deliver(
         self,
@@ -240,40 +270,9 @@ class HostedShard(Generic[AnyShard]):
         if effects:
             self._host.on_effects(self.index, effects)
 
-    def _on_progress(self, partition: Partition) -> None:
-        if not partition.is_leader or partition.leader_epoch != self.leader_epoch:
-            self._host.lost(self)
-            return
-        waiting = self._waiting
-        high_watermark = partition.high_watermark
-        while waiting and waiting[0].next_offset <= high_watermark:
-            ready = waiting.popleft()
-            self._deliver(ready.notify, ready.replies, ready.effects)
-
-    def _sweep(self) -> None:
-        """Whoever has waited too long for a commit is told: a disk has failed, or a replica.
-        What is to be done once the records are committed still waits for that."""
-        self._sweep_is_due = False
-        now = self._host.node.world.monotonic()
-        next_deadline = None
-        overdue = []
-        for waiting in self._waiting:
-            if waiting.deadline > now:
-                next_deadline = waiting.deadline
-                break
-            overdue.append(waiting)
-        for waiting in overdue:
-            self._refuse(waiting, ApiError(ErrorCode.REQUEST_TIMED_OUT))
-        while self._waiting and self._waiting[0].is_spent:
-            self._waiting.popleft()
-        if next_deadline is not None and not self.is_closed:
-            self._sweep_is_due = True
-            delay_s = max(next_deadline - now, _TIMER_SLACK_S)
-            self._host.node.reactor.call_later(delay_s, self._sweep)
-
-    def _refuse(self, waiting: _Waiting, error: ApiError) -> None:
-        notify, replies = waiting.notify, waiting.replies
-        waiting.notify, waiting.replies = None, []
+    def _refuse(self, undelivered: _Undelivered, error: ApiError) -> None:
+        notify, replies = undelivered.notify, undelivered.replies
+        undelivered.notify, undelivered.replies = None, []
         if notify is not None:
             notify(error)
         self._answer(replies, error)
@@ -316,13 +315,12 @@ class HostedShard(Generic[AnyShard]):
         if self.is_closed:
             return
         self.is_closed = True
-        if self._on_progress in self.partition.on_progress:
-            self.partition.on_progress.remove(self._on_progress)
         if self._timer is not None:
             self._timer.cancel()
         moved = ApiError(ErrorCode.NOT_COORDINATOR, "the coordinator has moved")
-        while self._waiting:
-            self._refuse(self._waiting.popleft(), moved)
+        undelivered, self._undelivered = self._undelivered, {}
+        for each in undelivered:
+            self._refuse(each, moved)
         self._answer(self.shard.unload(), None)
 
 

@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from tidelog.cluster.topic_names import CONSUMER_OFFSETS_TOPIC
+from tidelog.cluster.waiting import COMMITTED
 from tidelog.coordinator.transaction_shard import WriteMarkers
 from tidelog.protocol.control_records import encode_end_marker
 from tidelog.protocol.errors import ApiError, ErrorCode
@@ -19,7 +20,6 @@ from tidelog.server.partition_lookup import hosted_partition
 from tidelog.storage.append_result import Origin
 
 if TYPE_CHECKING:
-    from tidelog.cluster.partition import Partition
     from tidelog.server.node import Node
 
 _RETRY_S = 0.2
@@ -67,37 +67,26 @@ def write_marker(
         return
     if topic == CONSUMER_OFFSETS_TOPIC:
         node.groups.transaction_ended(index, producer_id, producer_epoch, committed)
-    _when_committed(partition, result.next_offset, done)
-
-
-def _when_committed(
-    partition: Partition, next_offset: int, done: Callable[[ErrorCode], None]
-) -> None:
-    """Calls `done` once everything below `next_offset` is committed, or never will be by us."""
-    if partition.high_watermark >= next_offset:
+    if partition.high_watermark >= result.next_offset:
         done(ErrorCode.NONE)
-        return
+    else:
+        node.waiting.wait(
+            partition, partition.leader_epoch, COMMITTED, result.next_offset, _MarkerWait(done)
+        )
 
-    partition.on_progress.append(_CommitWaiter(next_offset, done).note_progress)
 
+class _MarkerWait:
+    """A marker that is not committed yet."""
 
-class _CommitWaiter:
-    """Watches a partition until an offset is committed. No closure, which would hold itself."""
+    __slots__ = ("_done",)
 
-    __slots__ = ("_done", "_next_offset")
-
-    def __init__(self, next_offset: int, done: Callable[[ErrorCode], None]) -> None:
-        self._next_offset = next_offset
+    def __init__(self, done: Callable[[ErrorCode], None]) -> None:
         self._done = done
 
-    def note_progress(self, partition: Partition) -> None:
-        if partition.high_watermark >= self._next_offset:
-            code = ErrorCode.NONE
-        elif not partition.is_leader:
-            code = ErrorCode.NOT_LEADER_OR_FOLLOWER
-        else:
-            return
-        partition.on_progress.remove(self.note_progress)
+    def reached(self, place: int, /) -> None:
+        self._done(ErrorCode.NONE)
+
+    def refused(self, place: int, code: ErrorCode, /) -> None:
         self._done(code)
 
 

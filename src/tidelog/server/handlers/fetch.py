@@ -159,20 +159,27 @@ class Fetch:
             self.read()
             deferred.answer(self.response())
 
-        delayed = DelayedFetch(self._data.min_bytes - self._size, self._bytes_now, done)
-        delayed.known_bytes = dict(self._known_bytes)
+        delayed = DelayedFetch(
+            self._data.min_bytes - self._size,
+            dict(self._known_bytes),
+            self._bytes_now,
+            done,
+            node.metrics,
+        )
         # The slices of files would keep deleted segments on disk while the client waits.
         self._rows = []
-        node.delayed.watch_fetch(
-            delayed,
+        delayed.wait(
+            node.waiting,
+            node.reactor,
             [
                 (place, cached.partition)
                 for place, (_, cached) in enumerate(self._wanted)
                 if cached.partition is not None
             ],
-            self._data.max_wait_ms / 1000,
+            is_follower=self._data.replica_id >= 0,
+            wait_s=self._data.max_wait_ms / 1000,
         )
-        deferred.on_close = lambda: node.delayed.cancel_fetch(delayed)
+        deferred.on_close = delayed.cancel
         return deferred
 
     def _find(self, topic: TopicKey, index: int) -> Partition | None:
@@ -203,10 +210,6 @@ class Fetch:
         if partition is None:
             raise self._unknown(topic, wanted.partition)
         replica_id = self._data.replica_id
-        if replica_id >= 0:
-            partition.record_follower_fetch(
-                replica_id, wanted.fetch_offset, wanted.log_start_offset, self._request.received_ms
-            )
         found = partition.read(
             wanted.fetch_offset,
             min(wanted.partition_max_bytes, left_bytes),
@@ -218,10 +221,18 @@ class Fetch:
         )
         log_slice = found.slice
         aborted = found.aborted_transactions
+        high_watermark = found.high_watermark
+        if replica_id >= 0 and found.diverging_epoch is None:
+            # Only now: a fetch of another epoch, or of a log that went another way, says nothing
+            # about how far the follower is in this one.
+            partition.record_follower_fetch(
+                replica_id, wanted.fetch_offset, wanted.log_start_offset, self._request.received_ms
+            )
+            high_watermark = partition.high_watermark
         return FetchedPartition(
             wanted.partition,
             0,
-            found.high_watermark,
+            high_watermark,
             found.last_stable_offset,
             found.log_start_offset,
             None if log_slice is None else log_slice.file_slice,

@@ -110,13 +110,10 @@ def _append_one(
     if result.next_offset <= reached:
         return response
     delayed = DelayedProduce(
-        request,
-        acks,
-        node.reactor.now + timeout_ms / 1000,
-        response,
-        partial(_encode_failed, request, topic, index),
+        request, response, partial(_encode_failed, request, topic, index), metrics
     )
-    node.delayed.watch_produce(delayed, [(0, partition, result.next_offset)])
+    deadline = node.reactor.now + timeout_ms / 1000
+    delayed.wait(node.waiting, acks, [(0, partition, result.next_offset)], deadline)
     return delayed
 
 
@@ -197,11 +194,10 @@ def _append_all(
             rows[place] = _Row(topic, ProducedPartition(row.partition, code))
         return _encode(request, rows, throttle_ms)
 
-    deadline = node.reactor.now + data.timeout_ms / 1000
-    delayed = DelayedProduce(request, acks, deadline, response, failed)
+    delayed = DelayedProduce(request, response, failed, metrics)
     if promised is not None:
         delayed.answers = promised
-    node.delayed.watch_produce(delayed, appended)
+    delayed.wait(node.waiting, acks, appended, node.reactor.now + data.timeout_ms / 1000)
     return delayed
 
 
