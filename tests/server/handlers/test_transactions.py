@@ -380,3 +380,73 @@ def test_an_unknown_producer_cannot_end_anything(
     assert stranger.end().error_code == ErrorCode.INVALID_PRODUCER_ID_MAPPING
     producer.producer_id = 4711
     assert producer.end().error_code == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+
+
+@pytest.mark.parametrize("version", [8, 9, 12])
+@pytest.mark.parametrize("producer_id", [4711, -1])
+def test_transactional_batches_without_a_transactional_id_are_refused(
+    wire: WireClient, topic: str, version: int, producer_id: int
+) -> None:
+    """No coordinator would ever end them, and readers of committed records would hang."""
+    records = batch(
+        b"x",
+        producer_id=producer_id,
+        producer_epoch=0 if producer_id >= 0 else -1,
+        base_sequence=0 if producer_id >= 0 else -1,
+        is_transactional=True,
+    )
+    one = produce_request(topic, records)
+    several = produce_request(topic, batch(b"plain"))
+    several.topic_data[0].partition_data.append(PartitionProduceData(index=1, records=records))
+    for request in (one, several, one):
+        for row in wire.call(request, version).responses[0].partition_responses:
+            assert row.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+            assert row.base_offset == -1
+
+    found = fetch(wire, topic, 0)
+    assert (found.high_watermark, found.last_stable_offset) == (0, 0)
+
+
+def test_a_transactional_batch_behind_an_equal_plain_request_is_refused(
+    wire: WireClient, topic: str
+) -> None:
+    """The second request of the same shape is decoded in a shorter way."""
+    plain = produce_request(topic, batch(b"x"))
+    for _ in range(2):
+        assert wire.call(plain, 9).responses[0].partition_responses[0].error_code == 0
+    records = batch(b"x", producer_id=5, producer_epoch=0, base_sequence=0, is_transactional=True)
+    row = wire.call(produce_request(topic, records), 9).responses[0].partition_responses[0]
+    assert row.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    assert fetch(wire, topic, 0).last_stable_offset == 2
+
+
+def test_a_transactional_batch_without_a_transactional_id_and_acks_0_ends_the_connection(
+    broker: Broker, wire: WireClient, topic: str
+) -> None:
+    records = batch(b"x", producer_id=5, producer_epoch=0, base_sequence=0, is_transactional=True)
+    with WireClient("127.0.0.1", broker.port) as sender:
+        sender.send(produce_request(topic, records, acks=0), 9)
+        assert sender.is_ended()
+    assert fetch(wire, topic, 0).high_watermark == 0
+
+
+def test_transactional_batches_of_two_producers_in_one_request_are_refused(
+    wire: WireClient, topic: str, producer: TransactionalProducer
+) -> None:
+    def records(producer_id: int) -> bytes:
+        return batch(
+            b"x",
+            producer_id=producer_id,
+            producer_epoch=producer.epoch,
+            base_sequence=0,
+            is_transactional=True,
+        )
+
+    request = produce_request(topic, records(producer.producer_id + 1))
+    request.transactional_id = producer.transactional_id
+    request.topic_data[0].partition_data.append(
+        PartitionProduceData(index=1, records=records(producer.producer_id))
+    )
+    answered = wire.call(request, 12).responses[0].partition_responses
+    assert [row.error_code for row in answered] == [ErrorCode.INVALID_PRODUCER_ID_MAPPING] * 2
+    assert fetch(wire, topic, 0).high_watermark == 0
