@@ -200,6 +200,50 @@ def test_offsets_are_fetched_in_every_version(
     assert rows == {1: (5, "é", 0)} | ({} if everything else {0: (-1, "", 0)})
 
 
+@pytest.mark.parametrize("version", range(2, 11))
+def test_offsets_of_partitions_that_do_not_exist_are_refused(
+    client: WireClient, wire_broker: Broker, version: int
+) -> None:
+    group = f"no-such-partition-{version}"
+    topic = OffsetCommitRequestTopic(
+        name=TOPIC,
+        topic_id=topic_id(wire_broker),
+        partitions=[
+            OffsetCommitRequestPartition(
+                partition_index=index, committed_offset=1, committed_metadata=""
+            )
+            for index in (-7, 1, 3, 2)
+        ],
+    )
+    (answered,) = client.call(OffsetCommitRequest(group_id=group, topics=[topic]), version).topics
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert {row.partition_index: row.error_code for row in answered.partitions} == {
+        -7: unknown,
+        3: unknown,
+        1: 0,
+        2: 0,
+    }
+    fetched = client.call(OffsetFetchRequest(group_id=group, topics=None), 5)
+    assert sorted(row.partition_index for row in fetched.topics[0].partitions) == [1, 2]
+
+
+def test_only_partitions_that_do_not_exist_are_refused_without_the_coordinator(
+    client: WireClient,
+) -> None:
+    """The group is not made, and the member is not looked for."""
+    row = OffsetCommitRequestPartition(partition_index=3, committed_metadata="")
+    request = OffsetCommitRequest(
+        group_id="never-made",
+        member_id="nobody",
+        generation_id_or_member_epoch=7,
+        topics=[OffsetCommitRequestTopic(name=TOPIC, partitions=[row])],
+    )
+    (topic,) = client.call(request, 9).topics
+    assert [row.error_code for row in topic.partitions] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    groups = {row.group_id for row in client.call(ListGroupsRequest(), 4).groups}
+    assert "never-made" not in groups
+
+
 @pytest.mark.parametrize("version", range(6))
 def test_groups_are_listed_with_filters(client: WireClient, version: int) -> None:
     heartbeat = ConsumerGroupHeartbeatRequest(
@@ -250,6 +294,27 @@ def test_offsets_are_deleted(client: WireClient) -> None:
         version=5,
     )
     assert fetched.topics[0].partitions[0].committed_offset == -1
+
+
+def test_offsets_of_partitions_that_do_not_exist_are_not_deleted(client: WireClient) -> None:
+    commit = OffsetCommitRequestTopic(
+        name=TOPIC,
+        partitions=[OffsetCommitRequestPartition(committed_offset=3, committed_metadata="")],
+    )
+    client.call(OffsetCommitRequest(group_id="delete-few", topics=[commit]), version=5)
+    topic = OffsetDeleteRequestTopic(
+        name=TOPIC,
+        partitions=[OffsetDeleteRequestPartition(partition_index=index) for index in (0, 3, -1)],
+    )
+    (answered,) = client.call(
+        OffsetDeleteRequest(group_id="delete-few", topics=[topic]), version=0
+    ).topics
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert {row.partition_index: row.error_code for row in answered.partitions} == {
+        0: 0,
+        3: unknown,
+        -1: unknown,
+    }
 
 
 def test_a_group_needs_a_name(client: WireClient) -> None:

@@ -32,6 +32,11 @@ from tidelog.protocol.apis.offset_fetch import (
     OffsetFetchRequestTopics,
 )
 from tidelog.protocol.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from tidelog.protocol.apis.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
 from tidelog.protocol.apis.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
@@ -450,3 +455,34 @@ def test_transactional_batches_of_two_producers_in_one_request_are_refused(
     answered = wire.call(request, 12).responses[0].partition_responses
     assert [row.error_code for row in answered] == [ErrorCode.INVALID_PRODUCER_ID_MAPPING] * 2
     assert fetch(wire, topic, 0).high_watermark == 0
+
+
+@pytest.mark.parametrize("version", range(6))
+def test_offsets_of_partitions_that_do_not_exist_join_no_transaction(
+    wire: WireClient, topic: str, producer: TransactionalProducer, version: int
+) -> None:
+    if version < 5:
+        producer.add_offsets(f"group-of-{topic}")
+    wanted = TxnOffsetCommitRequestTopic(
+        name=topic,
+        partitions=[
+            TxnOffsetCommitRequestPartition(
+                partition_index=index, committed_offset=1, committed_metadata=""
+            )
+            for index in (2, 1, -7)
+        ],
+    )
+    request = TxnOffsetCommitRequest(
+        transactional_id=producer.transactional_id,
+        group_id=f"group-of-{topic}",
+        producer_id=producer.producer_id,
+        producer_epoch=producer.epoch,
+        topics=[wanted],
+    )
+    (answered,) = wire.call(request, version).topics
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert {row.partition_index: row.error_code for row in answered.partitions} == {
+        2: unknown,
+        -7: unknown,
+        1: 0,
+    }
