@@ -180,7 +180,7 @@ class TransactionCoordinator:
         return TransactionOptions(
             timeout_max_ms=config.transaction_max_timeout_ms,
             transactional_id_expiration_ms=config.transactional_id_expiration_ms,
-            record_version=min(image.features.get(TRANSACTION_VERSION, 0), 1),
+            transaction_version=image.features.get(TRANSACTION_VERSION, 0),
         )
 
     def _metadata_changed(
