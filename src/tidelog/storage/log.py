@@ -109,7 +109,7 @@ class Log:
     @config.setter
     def config(self, config: LogConfig) -> None:
         self._config = config
-        self._validator = AppendValidator(config)
+        self._validator = AppendValidator(config, self.topic_partition)
         self._check = self._validator.check if self._storage_error is None else self._refuse
         self._segment_bytes = config.segment_bytes
         # The active segment is never cleaned, so it must not outlive the time until cleaning.

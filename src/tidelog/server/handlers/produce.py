@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tidelog.cluster.topic_names import is_internal
 from tidelog.protocol.api_keys import ApiKey
 from tidelog.protocol.compression import Compression
-from tidelog.protocol.errors import ApiError, ErrorCode
+from tidelog.protocol.errors import ApiError, ErrorCode, RecordsError
 from tidelog.protocol.produce import (
     FLEXIBLE_FROM as PRODUCE_FLEXIBLE_FROM,
 )
@@ -187,7 +187,8 @@ def _append_all(
                 )
             except ApiError as error:
                 metrics.produce_errors += 1
-                rows.append(_Row(topic, _error_row(node, topic, index, error)))
+                row = _error_row(node, topic, index, error, request.version)
+                rows.append(_Row(topic, row))
                 continue
             size_bytes += result.size_bytes
             row = ProducedPartition(
@@ -331,7 +332,17 @@ def _check_records(request: Request, partition: Partition, records: memoryview |
         )
 
 
-def _error_row(node: Node, topic: TopicKey, index: int, error: ApiError) -> ProducedPartition:
+def _error_row(
+    node: Node, topic: TopicKey, index: int, error: ApiError, version: int
+) -> ProducedPartition:
+    if isinstance(error, RecordsError):
+        return ProducedPartition(
+            index,
+            error.code,
+            log_start_offset=_find(node, topic, index, version).log_start_offset,
+            error_message=error.message,
+            record_errors=error.record_errors,
+        )
     leader = None
     if error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
         if isinstance(topic, bytes):
