@@ -1,4 +1,5 @@
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -107,9 +108,11 @@ def test_a_member_that_joins_again_gets_its_assignment_again() -> None:
     [
         ({"rebalance_timeout_ms": -1}, 1),
         ({"topic_partitions": None}, 1),
-        ({"subscribed_topic_names": []}, 1),
         ({"subscribed_topic_names": None}, 1),
         ({"instance_id": ""}, 1),
+        ({"instance_id": "  "}, 1),
+        ({"member_id": "", "member_epoch": -1}, 0),
+        ({"member_id": "", "member_epoch": 1}, 0),
         ({"rack_id": ""}, 1),
         ({"member_id": ""}, 1),
         ({"member_epoch": -3}, 1),
@@ -135,6 +138,17 @@ def test_incomplete_requests_are_invalid(changes: dict[str, object], version: in
     with pytest.raises(ApiError) as caught:
         driver.shard.consumer_heartbeat(ClientContext("c", "/h", version), request, driver.now_ms)
     assert caught.value.code == ErrorCode.INVALID_REQUEST
+
+
+@pytest.mark.parametrize("subscription", [{"topics": []}, {"topics": None, "regex": ""}])
+def test_a_member_may_join_before_it_knows_its_topics(subscription: dict[str, Any]) -> None:
+    """So the Java consumer does for subscribe(Pattern); it tells the topics when it has them."""
+    driver = Driver()
+    joined = driver.consumer("a", 0, **subscription)
+    assert (joined.member_epoch, driver.assigned(joined)) == (1, {})
+    assert driver.consumer("a", 1).member_epoch == 1
+    response = driver.consumer("a", 1, topics=["t"])
+    assert (response.member_epoch, driver.assigned(response)) == (2, {"t": {0, 1, 2, 3}})
 
 
 def test_the_server_names_members_of_version_0() -> None:

@@ -71,22 +71,23 @@ class ConsumerProtocol:
             raise ApiError(ErrorCode.INVALID_REQUEST, reason)
 
         epoch = request.member_epoch
-        if not request.group_id:
-            refuse("GroupId can't be empty.")
-        if request.instance_id == "":
-            refuse("InstanceId can't be empty.")
-        if request.rack_id == "":
-            refuse("RackId can't be empty.")
-        if not request.member_id and (version >= 1 or epoch != 0):
+        if (version >= 1 or epoch > 0 or epoch == LEAVE_EPOCH) and not request.member_id.strip():
             refuse("MemberId can't be empty.")
+        if not request.group_id.strip():
+            refuse("GroupId can't be empty.")
+        if request.instance_id is not None and not request.instance_id.strip():
+            refuse("InstanceId can't be empty.")
+        if request.rack_id is not None and not request.rack_id.strip():
+            refuse("RackId can't be empty.")
         if epoch == 0:
             if request.rebalance_timeout_ms == -1:
                 refuse("RebalanceTimeoutMs must be provided in first request.")
             if request.topic_partitions is None or request.topic_partitions:
                 refuse("TopicPartitions must be empty when (re-)joining.")
-            if not request.subscribed_topic_names and not request.subscribed_topic_regex:
+            # Both may be empty: a member of a group need not be subscribed to anything yet.
+            if request.subscribed_topic_names is None and request.subscribed_topic_regex is None:
                 refuse(
-                    "Either SubscribedTopicNames or SubscribedTopicRegex must be non-empty when"
+                    "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when"
                     " (re-)joining."
                 )
         elif epoch == STATIC_LEAVE_EPOCH:
@@ -144,7 +145,10 @@ class ConsumerProtocol:
 
         is_full = request.member_epoch == 0 or (
             request.rebalance_timeout_ms != -1
-            and (request.subscribed_topic_names is not None or request.subscribed_topic_regex)
+            and (
+                request.subscribed_topic_names is not None
+                or request.subscribed_topic_regex is not None
+            )
             and owned is not None
         )
         assignment = None
