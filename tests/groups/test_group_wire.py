@@ -1,6 +1,7 @@
 """Every version of the group APIs on the wire, as clients of all ages send them."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,11 @@ from tidelog.protocol.apis.delete_groups import DeleteGroupsRequest
 from tidelog.protocol.apis.describe_groups import DescribeGroupsRequest
 from tidelog.protocol.apis.find_coordinator import FindCoordinatorRequest
 from tidelog.protocol.apis.heartbeat import HeartbeatRequest
+from tidelog.protocol.apis.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from tidelog.protocol.apis.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from tidelog.protocol.apis.leave_group import LeaveGroupRequest, MemberIdentity
 from tidelog.protocol.apis.list_groups import ListGroupsRequest
@@ -347,3 +353,45 @@ def test_members_that_go_away_while_joining_do_no_harm(
     again = client.call(join(leader.member_id), version=3)
     assert (again.error_code, again.generation_id) == (0, 2)
     assert len(again.members) == 2, "it may come back: it stays until its session ends"
+
+
+def _beat(client: WireClient, group: str, member: str, epoch: int) -> Any:
+    request = ConsumerGroupHeartbeatRequest(group_id=group, member_id=member, member_epoch=epoch)
+    if epoch == 0:
+        request.rebalance_timeout_ms = 10_000
+        request.subscribed_topic_names = [TOPIC]
+        request.topic_partitions = []
+    return client.call(request, 1)
+
+
+def _set(client: WireClient, resource_type: int, name: str, setting: str, value: str) -> int:
+    change = AlterableConfig(name=setting, config_operation=0, value=value)
+    resource = AlterConfigsResource(
+        resource_type=resource_type, resource_name=name, configs=[change]
+    )
+    (row,) = client.call(IncrementalAlterConfigsRequest(resources=[resource]), 1).responses
+    code: int = row.error_code
+    return code
+
+
+@pytest.mark.parametrize(
+    ("resource_type", "setting"),
+    [(32, "consumer.assignment.interval.ms"), (4, "group.consumer.assignment.interval.ms")],
+)
+def test_the_assignment_interval_holds_at_once_for_a_group_or_for_the_broker(
+    client: WireClient, resource_type: int, setting: str
+) -> None:
+    group = f"interval-{resource_type}"
+    name = group if resource_type == 32 else ""
+    assert _set(client, resource_type, name, setting, "15000") == 0
+    assert _beat(client, group, "a", 0).member_epoch == 1
+    assert _beat(client, group, "b", 0).member_epoch == 1
+    assert _beat(client, group, "b", 1).member_epoch == 1, "the next assignment has to wait"
+    assert _set(client, resource_type, name, setting, "0") == 0
+    assert _beat(client, group, "b", 1).member_epoch == 2
+
+
+def test_the_assignment_interval_of_a_group_has_limits(client: WireClient) -> None:
+    setting = "consumer.assignment.interval.ms"
+    assert _set(client, 32, "limits", setting, "15001") == ErrorCode.INVALID_CONFIG
+    assert _set(client, 32, "limits", setting, "-1") == ErrorCode.INVALID_CONFIG

@@ -23,6 +23,7 @@ from tidelog.coordinator.groups.consumer_member import (
     ConsumerMember,
 )
 from tidelog.coordinator.groups.consumer_protocol import ConsumerProtocol
+from tidelog.coordinator.groups.consumer_requests import check_heartbeat
 from tidelog.coordinator.groups.descriptions import (
     describe_classic,
     describe_consumer,
@@ -220,7 +221,7 @@ class GroupShard:
     def consumer_heartbeat(
         self, client: ClientContext, request: ConsumerGroupHeartbeatRequest, now_ms: int
     ) -> Outcome[ConsumerGroupHeartbeatResponse]:
-        self._consumer.check_request(request, client.api_version)
+        check_heartbeat(request, client.api_version, self.config.group_consumer_assignors)
         if request.member_epoch in (LEAVE_EPOCH, STATIC_LEAVE_EPOCH):
             return self._consumer_leave(request, now_ms)
         group = self.groups.get(request.group_id)

@@ -62,8 +62,12 @@ class GroupCoordinator:
 
     def _override(self, group_id: str, name: str) -> str | None:
         resource = ConfigResource(ConfigResourceType.GROUP, group_id)
-        settings = self._node.image.configs.get(resource)
-        return None if settings is None else settings.get(name)
+        settings = self._node.image.configs.get(resource) or {}
+        said = settings.get(name)
+        if said is None and name == "consumer.assignment.interval.ms":
+            # The one of these that can be changed while the broker runs.
+            return str(self._node.config.group_consumer_assignment_interval_ms)
+        return said
 
     def _metadata_changed(
         self, old: MetadataImage, new: MetadataImage, delta: MetadataDelta
@@ -169,6 +173,9 @@ def group_config(config: NodeConfig) -> GroupConfig:
         group_consumer_heartbeat_interval_ms=config.group_consumer_heartbeat_interval_ms,
         group_consumer_min_heartbeat_interval_ms=config.group_consumer_min_heartbeat_interval_ms,
         group_consumer_max_heartbeat_interval_ms=config.group_consumer_max_heartbeat_interval_ms,
+        group_consumer_assignment_interval_ms=config.group_consumer_assignment_interval_ms,
+        group_consumer_min_assignment_interval_ms=config.group_consumer_min_assignment_interval_ms,
+        group_consumer_max_assignment_interval_ms=config.group_consumer_max_assignment_interval_ms,
         group_consumer_max_size=config.group_consumer_max_size,
         group_consumer_assignors=tuple(config.group_consumer_assignors),
         group_consumer_migration_policy=config.group_consumer_migration_policy,
