@@ -7,6 +7,7 @@ import pytest
 
 from tests.groups.conftest import SETTINGS
 from tests.groups.librdkafka_member import eventually
+from tidelog.protocol.apis.consumer_group_describe import ConsumerGroupDescribeRequest
 from tidelog.protocol.apis.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from tidelog.protocol.apis.create_topics import CreatableTopic, CreateTopicsRequest
 from tidelog.protocol.apis.delete_groups import DeleteGroupsRequest
@@ -38,6 +39,7 @@ from tidelog.protocol.apis.offset_fetch import (
     OffsetFetchRequestTopics,
 )
 from tidelog.protocol.apis.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from tidelog.protocol.apis.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from tidelog.protocol.errors import ErrorCode
 from tidelog.testing import Broker
 from tidelog.testing.wire import WireClient
@@ -395,3 +397,43 @@ def test_the_assignment_interval_of_a_group_has_limits(client: WireClient) -> No
     setting = "consumer.assignment.interval.ms"
     assert _set(client, 32, "limits", setting, "15001") == ErrorCode.INVALID_CONFIG
     assert _set(client, 32, "limits", setting, "-1") == ErrorCode.INVALID_CONFIG
+
+
+@pytest.fixture(scope="module")
+def broker_at_group_version_0() -> Iterator[Broker]:
+    with Broker() as running:
+        with WireClient("127.0.0.1", running.port) as client:
+            update = FeatureUpdateKey(
+                feature="group.version", max_version_level=0, upgrade_type=_SAFE_DOWNGRADE
+            )
+            request = UpdateFeaturesRequest(feature_updates=[update], timeout_ms=20_000)
+            assert client.call(request, 1).error_code == 0
+        yield running
+
+
+_SAFE_DOWNGRADE = 2
+
+
+def test_group_version_0_has_no_consumer_protocol(broker_at_group_version_0: Broker) -> None:
+    with WireClient("127.0.0.1", broker_at_group_version_0.port) as client:
+        client.call(FindCoordinatorRequest(key="g"), version=0)
+        for version in range(2):
+            beat = ConsumerGroupHeartbeatRequest(
+                group_id="g",
+                member_id="m",
+                rebalance_timeout_ms=10_000,
+                subscribed_topic_names=["t"],
+                topic_partitions=[],
+            )
+            assert client.call(beat, version).error_code == ErrorCode.UNSUPPORTED_VERSION
+            (row,) = client.call(ConsumerGroupDescribeRequest(group_ids=["g"]), version).groups
+            assert row.error_code == ErrorCode.UNSUPPORTED_VERSION
+        # The classic protocol goes on.
+        join = JoinGroupRequest(
+            group_id="g",
+            session_timeout_ms=10_000,
+            rebalance_timeout_ms=10_000,
+            protocol_type="consumer",
+            protocols=[JoinGroupRequestProtocol(name="range", metadata=b"")],
+        )
+        assert client.call(join, 9).error_code == ErrorCode.MEMBER_ID_REQUIRED

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
+from tidelog.cluster.features import GROUP_VERSION
 from tidelog.cluster.image import ConfigResource, ConfigResourceType
 from tidelog.cluster.topic_names import CONSUMER_OFFSETS_TOPIC
 from tidelog.coordinator.groups.client_context import ClientContext
@@ -148,7 +149,12 @@ def check_group_id(group_id: str) -> None:
 
 
 def check_consumer_protocol(node: Node) -> None:
-    """An operator may switch the consumer protocol off."""
+    """An operator may switch the consumer protocol off, for a broker or for the cluster."""
+    if node.image.features.get(GROUP_VERSION, 0) < 1:
+        raise ApiError(
+            ErrorCode.UNSUPPORTED_VERSION,
+            "the consumer protocol needs the feature group.version at level 1",
+        )
     if "consumer" not in node.config.group_coordinator_rebalance_protocols:
         raise ApiError(
             ErrorCode.UNSUPPORTED_VERSION, "group.coordinator.rebalance.protocols lacks consumer"
