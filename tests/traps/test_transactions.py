@@ -139,7 +139,7 @@ def test_trap_32_only_transactions_v2_end_an_empty_transaction_and_only_by_an_ab
         assert answer.error_code == ErrorCode.INVALID_TXN_STATE
 
 
-@pytest.mark.parametrize("version", [0, 3, 6])
+@pytest.mark.parametrize("version", [0, 3, 5])
 def test_trap_33_timeouts_above_the_maximum_are_rejected(wire: WireClient, version: int) -> None:
     producer = TransactionalProducer(wire, timeout_ms=15 * 60 * 1000 + 1)
     assert producer.init(version=version) is ErrorCode.INVALID_TRANSACTION_TIMEOUT

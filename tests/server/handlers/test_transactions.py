@@ -76,7 +76,7 @@ def producer(wire: WireClient) -> TransactionalProducer:
     return made
 
 
-@pytest.mark.parametrize("version", range(7))
+@pytest.mark.parametrize("version", range(6))
 def test_every_idempotent_producer_gets_an_id_of_its_own(wire: WireClient, version: int) -> None:
     answers = [
         wire.call(InitProducerIdRequest(transaction_timeout_ms=1000), version) for _ in range(3)
