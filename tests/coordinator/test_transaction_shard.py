@@ -401,6 +401,26 @@ def test_an_idle_transactional_id_expires(host: TransactionHost) -> None:
     assert ID not in host.shard.transactions
 
 
+def test_idle_transactional_ids_are_looked_for_once_an_interval() -> None:
+    host = TransactionHost(transactional_id_expiration_ms=10_000, expiry_check_interval_ms=60_000)
+    host.init()
+    host.tick(59_999)
+    assert ID in host.shard.transactions
+    host.tick(60_000)
+    assert ID not in host.shard.transactions
+
+
+def test_transactions_past_their_timeout_are_looked_for_once_an_interval() -> None:
+    host = TransactionHost(abort_check_interval_ms=10_000)
+    host.tick(1_000)
+    host.init(timeout_ms=1_000)
+    host.add(1000, 0, 0)
+    host.tick(9_999)
+    assert host.state == "Ongoing 1000/0 [0]"
+    host.tick(10_000)
+    assert host.state == "PrepareAbort 1000/1 [0]"
+
+
 def test_verification_names_the_partitions_that_are_missing(host: TransactionHost) -> None:
     host.init()
     host.add(1000, 0, 0)

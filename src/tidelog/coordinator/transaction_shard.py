@@ -57,6 +57,8 @@ class TransactionOptions:
 
     timeout_max_ms: int = 15 * 60 * 1000
     transactional_id_expiration_ms: int = 7 * 24 * 3600 * 1000
+    abort_check_interval_ms: int = 10_000
+    expiry_check_interval_ms: int = 3_600_000
     transaction_version: int = 2
     """The finalized level of the feature `transaction.version`."""
 
@@ -421,12 +423,17 @@ class TransactionShard:
     def _set_timer(self, current: Transaction) -> None:
         transactional_id = current.transactional_id
         if current.status is TransactionStatus.ONGOING:
-            due_ms = current.start_ms + current.timeout_ms
+            due_ms = _next_check_ms(
+                current.start_ms + current.timeout_ms, self.options.abort_check_interval_ms
+            )
             self._timers.schedule(transactional_id, due_ms, self._time_out(transactional_id))
         elif current.status.is_prepared:
             self._timers.cancel(transactional_id)
         else:
-            due_ms = current.last_update_ms + self.options.transactional_id_expiration_ms
+            due_ms = _next_check_ms(
+                current.last_update_ms + self.options.transactional_id_expiration_ms,
+                self.options.expiry_check_interval_ms,
+            )
             self._timers.schedule(transactional_id, due_ms, self._expire(transactional_id))
 
     def _time_out(self, transactional_id: str) -> Callable[[int], Outcome[Any]]:
@@ -492,6 +499,11 @@ class TransactionShard:
         self.transactions.pop(transactional_id, None)
         self._last_epochs.pop(transactional_id, None)
         self._timers.cancel(transactional_id)
+
+
+def _next_check_ms(due_ms: int, interval_ms: int) -> int:
+    """When what is due is noticed. All of an interval fall on one moment, and are done together."""
+    return -(-due_ms // interval_ms) * interval_ms
 
 
 def _prepared_status(committed: bool) -> TransactionStatus:

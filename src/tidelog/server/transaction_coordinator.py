@@ -180,6 +180,8 @@ class TransactionCoordinator:
         return TransactionOptions(
             timeout_max_ms=config.transaction_max_timeout_ms,
             transactional_id_expiration_ms=config.transactional_id_expiration_ms,
+            abort_check_interval_ms=config.transaction_abort_timed_out_transaction_cleanup_interval_ms,
+            expiry_check_interval_ms=config.transaction_remove_expired_transaction_cleanup_interval_ms,
             transaction_version=image.features.get(TRANSACTION_VERSION, 0),
         )
 

@@ -657,12 +657,15 @@ class Log:
             self.durable_offset = max(self.durable_offset, offset)
             self.leader_epochs.advance_start(offset)
 
+    def expire_producers(self, now_ms: int) -> None:
+        """Forgets producers that have been silent for longer than `producer.id.expiration.ms`."""
+        self.producers.remove_expired(now_ms, self.config.producer_id_expiration_ms)
+
     def delete_old_segments(self, now_ms: int, high_watermark: int) -> int:
-        """Applies retention and forgets expired producers; returns how many segments went.
+        """Applies retention; returns how many segments went.
 
         Raises OSError. The files are renamed here and unlinked later: see `take_deletable_files`.
         """
-        self.producers.remove_expired(now_ms, self.config.producer_id_expiration_ms)
         count = count_deletable(
             self.segments,
             self.config,

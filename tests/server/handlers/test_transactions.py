@@ -486,3 +486,36 @@ def test_offsets_of_partitions_that_do_not_exist_join_no_transaction(
         -7: unknown,
         1: 0,
     }
+
+
+def test_silent_producers_are_forgotten_once_an_interval() -> None:
+    """Long before the next check of the retention, which is five minutes away."""
+    settings = {
+        "producer.id.expiration.ms": "1",
+        "producer.id.expiration.check.interval.ms": "20",
+    }
+    with Broker(settings=settings) as running, WireClient("127.0.0.1", running.port) as wire:
+        wanted = CreatableTopic(name="t", num_partitions=1, replication_factor=1)
+        assert wire.call(CreateTopicsRequest(topics=[wanted]), 7).topics[0].error_code == 0
+        records = batch(b"x", producer_id=7, producer_epoch=0, base_sequence=0)
+        row = wire.call(produce_request("t", records), 9).responses[0].partition_responses[0]
+        assert row.error_code == 0
+        request = DescribeProducersRequest(topics=[TopicRequest(name="t", partition_indexes=[0])])
+        deadline = time.monotonic() + 20
+        while wire.call(request, 0).topics[0].partitions[0].active_producers:
+            assert time.monotonic() < deadline, "the producer is still remembered"
+            time.sleep(0.01)
+
+
+def test_a_transaction_past_its_timeout_waits_for_the_next_check() -> None:
+    weeks = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "2147483647"}
+    with Broker(settings=weeks) as running, WireClient("127.0.0.1", running.port) as wire:
+        wanted = CreatableTopic(name="t", num_partitions=1, replication_factor=1)
+        assert wire.call(CreateTopicsRequest(topics=[wanted]), 7).topics[0].error_code == 0
+        late = TransactionalProducer(wire, "late", timeout_ms=1)
+        late.init()
+        assert late.produce("t", b"x", version=12) is ErrorCode.NONE
+        time.sleep(0.2)
+        request = DescribeTransactionsRequest(transactional_ids=["late"])
+        assert wire.call(request, 0).transaction_states[0].transaction_state == "Ongoing"
+        assert late.end(version=5).error_code == 0
