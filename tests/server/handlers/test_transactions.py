@@ -412,6 +412,17 @@ def test_transactional_batches_without_a_transactional_id_are_refused(
     assert (found.high_watermark, found.last_stable_offset) == (0, 0)
 
 
+@pytest.mark.parametrize("version", [8, 9, 12])
+def test_a_transactional_batch_without_a_producer_id_joins_no_transaction(
+    wire: WireClient, topic: str, producer: TransactionalProducer, version: int
+) -> None:
+    request = produce_request(topic, batch(b"x", is_transactional=True))
+    request.transactional_id = producer.transactional_id
+    [row] = wire.call(request, version).responses[0].partition_responses
+    assert row.error_code == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    assert fetch(wire, topic, 0).high_watermark == 0
+
+
 def test_a_transactional_batch_behind_an_equal_plain_request_is_refused(
     wire: WireClient, topic: str
 ) -> None:
