@@ -121,8 +121,8 @@ def test_many_offsets_are_loaded_in_slices(broker: Broker, client: WireClient) -
     create_topic(client, "wide", 100)
     for group in range(20):
         # As much to load as 2000 partitions with nothing to say.
-        request = commit(f"g{group}", 100, topic="wide", metadata="m" * 1_000)
-        response = client.call(request, version=5)
+        wanted = commit(f"g{group}", 100, topic="wide", metadata="m" * 1_000)
+        response = client.call(wanted, version=5)
         assert {row.error_code for row in response.topics[0].partitions} == {0}
     broker.stop()
     broker.start()
