@@ -243,6 +243,15 @@ _GROUPS = (
     _fixed("group.consumer.heartbeat.interval.ms", INT, "5000", "KIP-848: heartbeat interval.", 1),
     _fixed("group.consumer.min.heartbeat.interval.ms", INT, "5000", "KIP-848: its least value.", 1),
     _fixed("group.consumer.max.heartbeat.interval.ms", INT, "15000", "KIP-848: its most.", 1),
+    Setting(
+        "group.consumer.assignment.interval.ms",
+        INT,
+        "1000",
+        "KIP-848: how long a group keeps its assignment at least before it is computed anew.",
+        at_least(0),
+    ),
+    _fixed("group.consumer.min.assignment.interval.ms", INT, "0", "KIP-848: its least value.", 0),
+    _fixed("group.consumer.max.assignment.interval.ms", INT, "15000", "KIP-848: its most.", 0),
     _fixed("group.consumer.max.size", INT, str(INT_MAX), "KIP-848: the most members.", 1),
     _fixed("group.consumer.assignors", LIST, "uniform,range", "KIP-848: assignors of the server."),
     _fixed(

@@ -22,6 +22,14 @@ GROUP_SETTINGS = Schema(
     "group",
     (
         Setting(
+            "consumer.assignment.interval.ms",
+            INT,
+            "1000",
+            "How long a consumer group (KIP-848) keeps its assignment before it gets the next.",
+            at_least(0),
+            synonyms=(Synonym("group.consumer.assignment.interval.ms"),),
+        ),
+        Setting(
             "consumer.heartbeat.interval.ms",
             INT,
             "5000",
@@ -102,9 +110,10 @@ GROUP_SETTINGS = Schema(
     ),
 )
 
-# Per kind of group: heartbeat interval and session timeout, and their limits when the broker sets
-# no others (group.<kind>.min.session.timeout.ms and the like).
+# Per kind of group: its times, and their limits when the broker sets no others
+# (group.<kind>.min.session.timeout.ms and the like).
 _LIMITS = {
+    "assignment.interval.ms": (0, 15_000),
     "heartbeat.interval.ms": (5_000, 15_000),
     "session.timeout.ms": (45_000, 60_000),
 }
@@ -119,6 +128,8 @@ def validate_group_config(
         effective: dict[str, int] = {}
         for name, (lowest, highest) in _LIMITS.items():
             full_name = f"{kind}.{name}"
+            if full_name not in GROUP_SETTINGS:
+                continue
             low = _limit(broker_config, f"group.{kind}.min.{name}", lowest)
             high = _limit(broker_config, f"group.{kind}.max.{name}", highest)
             value = values.get(full_name)

@@ -1,4 +1,4 @@
-"""The settings of topics: Kafka's, and `durability`.
+"""The settings of topics: Kafka's, `durability` and `record.validation.enable`.
 
 A topic's value of a setting is the one made for the topic, else the broker's setting of another
 name that stands in for it (its synonyms, in order), else the default.
@@ -265,6 +265,15 @@ TOPIC_SETTINGS = Schema(
             "false",
             "Whether the space of a new segment is reserved on disk at once.",
             synonyms=_log("preallocate"),
+        ),
+        Setting(
+            "record.validation.enable",
+            BOOLEAN,
+            "false",
+            "Whether the broker reads the records of each produced batch and refuses a batch that "
+            "consumers could not read. It costs time for each record, and the decompression.",
+            importance=Importance.LOW,
+            synonyms=_same("record.validation.enable"),
         ),
         Setting(
             "remote.log.copy.disable",

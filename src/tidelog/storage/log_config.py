@@ -46,6 +46,7 @@ class LogConfig:
     flush_messages: int = LONG_MAX
     flush_ms: int = LONG_MAX
     durability: str = "fsync"
+    record_validation_enable: bool = False
     producer_id_expiration_ms: int = 24 * 3600 * 1000
 
     @property
