@@ -7,7 +7,7 @@ import socket
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from tidelog.server.listener import Listener, ListenerError
+from tidelog.server.listener import ANY_ADDRESS, Listener, ListenerError, format_address
 from tidelog.server.reactor import READABLE
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class Acceptor(SocketAcceptor):
         self.listener = replace(
             listener,
             port=port,
-            advertised_host=listener.advertised_host or _reachable_host(listener.host),
+            advertised_host=listener.advertised_host or reachable_host(listener.host),
             advertised_port=listener.advertised_port if listener.advertised_port > 0 else port,
         )
 
@@ -89,13 +89,17 @@ class Acceptor(SocketAcceptor):
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         if self._send_buffer_bytes > 0:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._send_buffer_bytes)
-        self._connections.add(sock, (peer[0], peer[1]), self.listener)
+        # A socket for both versions of IP gives IPv4 addresses in the form of IPv6.
+        self._connections.add(sock, (peer[0].removeprefix("::ffff:"), peer[1]), self.listener)
 
 
 def _listen(listener: Listener, config: NodeConfig) -> socket.socket:
-    family = socket.AF_INET6 if ":" in listener.host else socket.AF_INET
+    is_dual = listener.host == "" and socket.has_dualstack_ipv6()
+    family = socket.AF_INET6 if is_dual or ":" in listener.host else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
+        if is_dual:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if config.socket_receive_buffer_bytes > 0:
             # Before listening: accepted sockets take it over with their window.
@@ -106,11 +110,43 @@ def _listen(listener: Listener, config: NodeConfig) -> socket.socket:
     except OSError as error:
         sock.close()
         raise ListenerError(
-            f"listeners: cannot listen on {listener.host}:{listener.port}: {error.strerror}"
+            f"listeners: cannot listen on {format_address(listener.host, listener.port)}: "
+            f"{error.strerror}"
         ) from error
     return sock
 
 
-def _reachable_host(host: str) -> str:
-    """What to advertise for a listener that has no advertised address of its own."""
-    return socket.gethostname() if host in ("", "0.0.0.0", "::") else host
+def reachable_host(host: str) -> str:
+    """What to advertise for a listener that has no advertised address of its own.
+
+    For one that listens on any address this is the machine's name, if that leads back to the
+    machine; else the address that it sends from, else the loopback address.
+    """
+    if host not in ANY_ADDRESS:
+        return host
+    name = socket.gethostname()
+    if _leads_here(name):
+        return name
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            # Nothing is sent: this only asks which way a packet would take.
+            probe.connect(("192.0.2.1", 9))
+            return str(probe.getsockname()[0])
+        except OSError:
+            return "127.0.0.1"
+
+
+def _leads_here(name: str) -> bool:
+    """Whether a name stands for an address of this machine: one that can be listened on."""
+    try:
+        found = socket.getaddrinfo(name, 0, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        return False
+    for family, kind, _protocol, _name, address in found:
+        with socket.socket(family, kind) as probe:
+            try:
+                probe.bind(address)
+            except OSError:
+                continue
+            return True
+    return False

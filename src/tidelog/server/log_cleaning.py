@@ -33,6 +33,12 @@ class LogCleaning:
         if self._node.config.log_cleaner_enable:
             self._wait(self._node.config.log_cleaner_backoff_ms / 1000)
 
+    def look_anew(self) -> None:
+        """The pause between two looks has changed: the one that waits now ends at once."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._wait(0)
+
     def close(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
@@ -50,6 +56,9 @@ class LogCleaning:
         if self.cleaner is None:
             self._wait(backoff_s)
             return
+        config = node.config
+        self.cleaner.dedupe_buffer_bytes = config.log_cleaner_dedupe_buffer_size
+        self.cleaner.bytes_per_second_max = config.log_cleaner_io_max_bytes_per_second
         is_busy = self.cleaner.tick(node.now_ms())
         # A disk that is full now is so a moment later too.
         abandoned, self._abandoned = self._abandoned, self.cleaner.counts.abandoned_passes
@@ -61,18 +70,13 @@ class LogCleaning:
         from tidelog.storage.compaction_process import CompactionProcess
 
         node = self._node
-        config = node.config
         return Cleaner(
             node.store.logs,
-            CompactionProcess(
-                node.reactor.post,
-                bytes_per_second_max=config.log_cleaner_io_max_bytes_per_second,
-            ),
+            CompactionProcess(node.reactor.post),
             Worker("cleaner-disk"),
             OsFiles(),
             post=node.reactor.post,
             last_stable_offset=self._last_stable_offset,
-            dedupe_buffer_bytes=config.log_cleaner_dedupe_buffer_size,
         )
 
     def _wait(self, seconds: float) -> None:

@@ -14,12 +14,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tidelog.cluster.broker_config import BROKER_SETTINGS
 from tidelog.cluster.broker_lifecycle import BrokerRegistration
+from tidelog.cluster.config_changes import MIN_INSYNC_REPLICAS
 from tidelog.cluster.controller import Controller
 from tidelog.cluster.controller_settings import ControllerSettings
 from tidelog.cluster.image import ConfigResourceType, Endpoint, MetadataDelta, MetadataImage
 from tidelog.cluster.metadata_log import DIRECTORY_NAME, MetadataLog, SnapshotOptions
 from tidelog.cluster.partition_registry import PartitionRegistry
+from tidelog.cluster.records.settings import ConfigRecord
 from tidelog.protocol.uuids import random_uuid
 from tidelog.security.quotas import ClientQuotas
 from tidelog.server.acceptor import Acceptor
@@ -29,7 +32,7 @@ from tidelog.server.delayed import Purgatory
 from tidelog.server.dispatch import Dispatcher, load_handlers
 from tidelog.server.fetch_sessions import FetchSessions
 from tidelog.server.group_coordinator import GroupCoordinator
-from tidelog.server.listener import Listener
+from tidelog.server.listener import Listener, format_address
 from tidelog.server.local_listener import LocalListener, listen_locally
 from tidelog.server.local_partitions import LocalPartitions
 from tidelog.server.log_cleaning import LogCleaning
@@ -82,7 +85,7 @@ class Node:
         )
         self.has_quotas = False
         self.connections = Connections(config, self.reactor, self.metrics, self.log, self.quotas)
-        self.client_metrics = ClientMetrics()
+        self.client_metrics = ClientMetrics(config.telemetry_max_bytes)
         self.partitions = PartitionRegistry()
         self.handlers: dict[int, Handler] = {}
         self._acceptors: list[Acceptor] = []
@@ -115,6 +118,14 @@ class Node:
         return [(listener.host, listener.port) for listener in self.listeners]
 
     @property
+    def advertised_addresses(self) -> list[str]:
+        """Where clients are told to connect, as HOST:PORT."""
+        return [
+            format_address(listener.advertised_host, listener.advertised_port)
+            for listener in self.listeners
+        ]
+
+    @property
     def local_address(self) -> str | None:
         """Where readers on this machine get files in place of records, if they do."""
         return None if self._local_listener is None else self._local_listener.address
@@ -136,6 +147,7 @@ class Node:
         Raises a TidelogError that says what is the matter; nothing stays open then.
         """
         started_s = time.monotonic()
+        self._tell_without_effect(set())
         try:
             self._open()
         except BaseException:
@@ -145,7 +157,8 @@ class Node:
             "node_started",
             node_id=self.config.node_id,
             cluster_id=self.cluster_id,
-            listeners=",".join(f"{host}:{port}" for host, port in self.addresses),
+            listeners=",".join(format_address(host, port) for host, port in self.addresses),
+            advertised=",".join(self.advertised_addresses),
             partitions=len(self.partitions),
             seconds=round(time.monotonic() - started_s, 3),
         )
@@ -178,7 +191,10 @@ class Node:
             node_id=config.node_id,
             directory_id=first_directory.directory_id,
             clock=self.now_ms,
-            options=SnapshotOptions(interval_ms=config.metadata_log_max_snapshot_interval_ms),
+            options=SnapshotOptions(
+                bytes_max=config.metadata_log_max_record_bytes_between_snapshots,
+                interval_ms=config.metadata_log_max_snapshot_interval_ms,
+            ),
         )
         self.controller = Controller(
             ControllerSettings(
@@ -244,12 +260,31 @@ class Node:
         registered = self.controller.register_broker(
             registration, metadata.latest, metadata.next_offset
         )
-        metadata.submit(registered.records)
+        metadata.submit([*registered.records, *self._first_cluster_settings()])
         self.broker_epoch = registered.rows
         unfenced = self.controller.unfence_broker(
             config.node_id, self.broker_epoch, metadata.latest
         )
         metadata.submit(unfenced.records)
+
+    def _first_cluster_settings(self) -> list[ConfigRecord]:
+        """min.insync.replicas is kept for all brokers together, from the first start on."""
+        static = self.config.explicit.get(MIN_INSYNC_REPLICAS)
+        of_cluster = self.metadata.latest.cluster_configs().get(MIN_INSYNC_REPLICAS)
+        if of_cluster is None:
+            return [
+                ConfigRecord(
+                    resource_type=ConfigResourceType.BROKER,
+                    resource_name="",
+                    name=MIN_INSYNC_REPLICAS,
+                    value=static or BROKER_SETTINGS[MIN_INSYNC_REPLICAS].default,
+                )
+            ]
+        if static not in (None, of_cluster):
+            self.log.warning(
+                "setting_overridden", setting=MIN_INSYNC_REPLICAS, by_cluster=of_cluster
+            )
+        return []
 
     def _abandon(self) -> None:
         """Close what a start that failed has opened."""
@@ -303,8 +338,21 @@ class Node:
     def _take_over_settings(self, image: MetadataImage) -> None:
         self.quotas.replace(image.client_quotas)
         self.has_quotas = self.quotas.limits_clients
-        dynamic = {**image.cluster_configs(), **image.broker_configs(self.config.node_id)}
+        before = self.config
+        dynamic = {**image.cluster_configs(), **image.broker_configs(before.node_id)}
         self.config = self._static_config.changed(dynamic)
+        self._tell_without_effect(set(before.without_effect))
+        self.connections.take_over_limits(self.config)
+        if before.log_cleaner_backoff_ms != self.config.log_cleaner_backoff_ms and hasattr(
+            self, "cleaning"
+        ):
+            self.cleaning.look_anew()
+
+    def _tell_without_effect(self, told: set[str]) -> None:
+        """One line for all the settings that were made and change nothing, unless `told` has it."""
+        names = [name for name in self.config.without_effect if name not in told]
+        if names:
+            self.log.warning("settings_without_effect", settings=",".join(names))
 
     def _directory_failed(
         self, local: LocalPartitions, state: DirectoryState, lost: list[TopicPartition]
