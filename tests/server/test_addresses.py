@@ -8,7 +8,6 @@ from confluent_kafka import Consumer, Producer
 
 from tests.server.running_node import RunningNode
 from tidelog.protocol.apis.metadata import MetadataRequest
-from tidelog.server import acceptor
 from tidelog.server.acceptor import reachable_host
 from tidelog.testing.wire import WireClient
 
@@ -78,11 +77,11 @@ def test_an_empty_advertised_host_follows_the_listener(
 def test_a_name_that_does_not_lead_to_the_machine_is_not_told(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(acceptor.socket, "gethostname", lambda: "no-such-host.invalid")
+    monkeypatch.setattr(socket, "gethostname", lambda: "no-such-host.invalid")
     host = reachable_host("")
     with socket.create_server((host, 0)) as server:
         socket.create_connection(server.getsockname(), WAIT_S).close()
-    monkeypatch.setattr(acceptor.socket, "gethostname", lambda: "192.0.2.7")
+    monkeypatch.setattr(socket, "gethostname", lambda: "192.0.2.7")
     assert reachable_host("") == host
 
 

@@ -150,7 +150,7 @@ LOGS = (
         "producer.id.expiration.check.interval.ms",
         INT,
         "600000",
-        "How often that is checked.",
+        "How often partitions look for producers to forget.",
         minimum=1,
         hidden=True,
     ),
