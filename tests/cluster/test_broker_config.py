@@ -43,7 +43,6 @@ OTHER_DEFAULTS = {
 NEEDS_RESTART = {
     "listener.security.protocol.map",
     "listeners",
-    "num.recovery.threads.per.data.dir",
 }
 
 # The branch that gives transactions their clean-up intervals reads these.

@@ -102,6 +102,31 @@ def test_the_cleaner_looks_as_soon_as_its_pause_gets_shorter(start_node: StartNo
         time.sleep(0.01)
 
 
+@pytest.mark.parametrize(
+    "name", ["max.connection.creation.rate", "listener.name.plaintext.max.connection.creation.rate"]
+)
+def test_connections_above_the_rate_wait(start_node: StartNode, name: str) -> None:
+    node = start_node(quota_window_num="2")
+    admin = node.client()
+    assert change(admin, BROKER, "1", (name, SET, "2")) == 0
+    # The rate is over one second: the first two are within it, what the third adds is paid for by
+    # the fourth.
+    started_s = time.monotonic()
+    for _ in range(4):
+        assert is_served(node)
+    assert time.monotonic() - started_s > 0.4
+    assert change(admin, BROKER, "1", (name, DELETE, None)) == 0
+    assert is_served(node)
+
+
+def test_syncs_use_the_new_number_of_threads(start_node: StartNode) -> None:
+    node = start_node()
+    (serving,) = node.node.store._serving
+    name = "num.recovery.threads.per.data.dir"
+    assert change(node.client(), BROKER, "1", (name, SET, "3")) == 0
+    assert (serving._sync_threads, serving._checkpointer.sync_threads) == (3, 3)
+
+
 def test_logs_forget_producers_by_the_new_time(start_node: StartNode) -> None:
     node = start_node()
     node.create_topic("orders")

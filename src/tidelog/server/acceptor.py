@@ -48,22 +48,28 @@ class SocketAcceptor:
                 return
             except OSError as error:
                 if error.errno in _OUT_OF_RESOURCES:
-                    self._pause(error)
+                    self._connections.log.error(
+                        "accept_paused", listener=self._name, error=error.strerror
+                    )
+                    self._pause(_PAUSE_S)
                     return
                 # The client gave up while it stood in the queue.
                 continue
             sock.setblocking(False)
-            self._welcome(sock, peer)
+            pause_ms = self._welcome(sock, peer)
+            if pause_ms:
+                self._pause(pause_ms / 1000)
+                return
 
-    def _welcome(self, sock: socket.socket, peer: Any) -> None:
+    def _welcome(self, sock: socket.socket, peer: Any) -> int:
+        """Take a connection; returns for how many milliseconds to take no other."""
         raise NotImplementedError
 
-    def _pause(self, error: OSError) -> None:
-        """Out of descriptors: the queue stays readable, so looking at it again would spin."""
-        connections = self._connections
-        connections.log.error("accept_paused", listener=self._name, error=error.strerror)
-        connections.reactor.modify(self._socket.fileno(), 0)
-        connections.reactor.call_later(_PAUSE_S, self._go_on)
+    def _pause(self, seconds: float) -> None:
+        """Let the queue wait: it stays readable, so looking at it again would spin."""
+        reactor = self._connections.reactor
+        reactor.modify(self._socket.fileno(), 0)
+        reactor.call_later(seconds, self._go_on)
 
     def _go_on(self) -> None:
         if self._is_started:
@@ -84,13 +90,15 @@ class Acceptor(SocketAcceptor):
             advertised_port=listener.advertised_port if listener.advertised_port > 0 else port,
         )
 
-    def _welcome(self, sock: socket.socket, peer: Any) -> None:
+    def _welcome(self, sock: socket.socket, peer: Any) -> int:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         if self._send_buffer_bytes > 0:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._send_buffer_bytes)
         # A socket for both versions of IP gives IPv4 addresses in the form of IPv6.
-        self._connections.add(sock, (peer[0].removeprefix("::ffff:"), peer[1]), self.listener)
+        connections = self._connections
+        connections.add(sock, (peer[0].removeprefix("::ffff:"), peer[1]), self.listener)
+        return connections.rates.record(self.listener.name, connections.reactor.now_ms)
 
 
 def _listen(listener: Listener, config: NodeConfig) -> socket.socket:

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tidelog.cluster.broker_config import BROKER_SETTINGS, LISTENER_PREFIX
+from tidelog.cluster.broker_config import BROKER_SETTINGS, LISTENER_PREFIX, listener_setting_base
 from tidelog.cluster.config_schema import ConfigType, Schema, Setting, Verdict, at_least, one_of
 from tidelog.protocol.errors import ApiError
 from tidelog.server.config_file import ConfigError, read_file, setting_text
@@ -114,6 +114,7 @@ class NodeConfig:
     controller_listener_names = words("controller.listener.names")
     local_reads_enable = boolean("local.reads.enable")
     max_connections = integer("max.connections")
+    max_connection_creation_rate = integer("max.connection.creation.rate")
     max_connections_per_ip = integer("max.connections.per.ip")
     max_connections_per_ip_overrides = numbers_by_name("max.connections.per.ip.overrides")
     connections_max_idle_ms = integer("connections.max.idle.ms")
@@ -182,6 +183,8 @@ class NodeConfig:
 
     quota_window_num = integer("quota.window.num")
     quota_window_size_seconds = integer("quota.window.size.seconds")
+    controller_quota_window_num = integer("controller.quota.window.num")
+    controller_quota_window_size_seconds = integer("controller.quota.window.size.seconds")
     metadata_log_max_record_bytes_between_snapshots = integer(
         "metadata.log.max.record.bytes.between.snapshots"
     )
@@ -199,12 +202,11 @@ class NodeConfig:
             self.parsed_listeners: list[Listener] = self._parse_listeners()
         except ListenerError as error:
             raise ConfigError(str(error)) from None
-        self.listener_max_connections: dict[str, int] = {
-            name[len(LISTENER_PREFIX) :].partition(".")[0]: value
-            for name, value in values.items()
-            if name.startswith(LISTENER_PREFIX) and name.endswith(".max.connections")
-        }
-        """By the listener's name in lower case, as in the names of such settings."""
+        # By the listener's name in lower case, as in the names of such settings.
+        self.listener_max_connections = _of_listeners("max.connections", values)
+        self.listener_max_connection_creation_rate = _of_listeners(
+            "max.connection.creation.rate", values
+        )
         if self.max_connections_per_ip == 0 and not self.max_connections_per_ip_overrides:
             raise ConfigError("max.connections.per.ip: 0 needs max.connections.per.ip.overrides")
         if not self.log_dirs:
@@ -278,6 +280,15 @@ def _with_one_name(settings: Mapping[str, str]) -> dict[str, str]:
             continue
         named[known] = text
     return named
+
+
+def _of_listeners(setting: str, values: Mapping[str, Any]) -> dict[str, int]:
+    """What single listeners have of a setting, by their names."""
+    return {
+        name.removeprefix(LISTENER_PREFIX).removesuffix(f".{setting}"): value
+        for name, value in values.items()
+        if name.startswith(LISTENER_PREFIX) and listener_setting_base(name) == setting
+    }
 
 
 def _has_effect(setting: Setting, text: str) -> bool:

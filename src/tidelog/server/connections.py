@@ -8,6 +8,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from tidelog.server.connection import Connection
+from tidelog.server.connection_rates import ConnectionRates
 from tidelog.server.receive_buffer import Chunk, ReceiveArena, SpareChunks
 
 if TYPE_CHECKING:
@@ -53,6 +54,9 @@ class Connections:
         self._waiting_for_budget: dict[int, Connection] = {}
         self._per_host: dict[str, int] = {}
         self._per_listener: dict[str, int] = {}
+        self.rates = ConnectionRates(
+            config.quota_window_num, config.quota_window_size_seconds * 1000
+        )
         self.take_over_limits(config)
         self._idle_s_max = _or_unlimited(config.connections_max_idle_ms) / 1000
         self._unread_s_max = config.socket_unread_timeout_ms / 1000
@@ -62,11 +66,14 @@ class Connections:
         self._sweep_later()
 
     def take_over_limits(self, config: NodeConfig) -> None:
-        """The limits on the number of connections have changed; those that are there stay."""
+        """The limits on connections have changed; those that are there stay."""
         self._connections_max = config.max_connections
         self._connections_per_host_max = config.max_connections_per_ip
         self._host_overrides = config.max_connections_per_ip_overrides
         self._listener_limits = config.listener_max_connections
+        self.rates.take_over_limits(
+            config.max_connection_creation_rate, config.listener_max_connection_creation_rate
+        )
 
     def add(
         self,

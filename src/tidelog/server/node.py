@@ -82,6 +82,9 @@ class Node:
         self.quotas = ClientQuotas(
             window_count=config.quota_window_num,
             window_ms=config.quota_window_size_seconds * 1000,
+            mutation_span_ms=config.controller_quota_window_num
+            * config.controller_quota_window_size_seconds
+            * 1000,
         )
         self.has_quotas = False
         self.connections = Connections(config, self.reactor, self.metrics, self.log, self.quotas)
@@ -343,6 +346,7 @@ class Node:
         self.config = self._static_config.changed(dynamic)
         self._tell_without_effect(set(before.without_effect))
         self.connections.take_over_limits(self.config)
+        self.store.set_sync_threads(self.config.num_recovery_threads_per_data_dir)
         if before.log_cleaner_backoff_ms != self.config.log_cleaner_backoff_ms and hasattr(
             self, "cleaning"
         ):

@@ -20,10 +20,8 @@ _ALL_TOGETHER = "all listeners start together"
 _ONLY_PLAINTEXT = (
     "connections are not encrypted or authenticated, and nothing must look as if they were"
 )
-_NO_RATE = "new connections are limited by the quota connection_creation_rate alone"
 _BY_SIZE = "queued.max.request.bytes bounds what waits, by size"
 _LEAVE_AT_ONCE = "finished requests leave at once"
-_ONE_WINDOW = "quota.window.num and quota.window.size.seconds are for all rates"
 
 CONNECTIONS = (
     used("listeners", LIST, "PLAINTEXT://127.0.0.1:9092", "Where the node listens."),
@@ -75,12 +73,13 @@ CONNECTIONS = (
         "max.connections.per.ip of single addresses.",
         live=True,
     ),
-    refused(
+    used(
         "max.connection.creation.rate",
         INT,
         "2147483647",
-        "How many connections may be made in a second.",
-        _NO_RATE,
+        "How many connections may be made in a second; above it, they wait.",
+        minimum=1,
+        live=True,
     ),
     used("socket.request.max.bytes", INT, "104857600", "The largest request.", minimum=1),
     used("socket.send.buffer.bytes", INT, "-1", "SO_SNDBUF; -1 leaves it."),
@@ -184,20 +183,14 @@ CONNECTIONS = (
     ),
     used("quota.window.num", INT, "11", "Windows over which rates are measured.", minimum=1),
     used("quota.window.size.seconds", INT, "1", "The length of such a window.", minimum=1),
-    meaningless(
+    used(
         "controller.quota.window.num",
         INT,
         "11",
-        "Windows over which rates of changes to topics are measured.",
-        _ONE_WINDOW,
+        "Windows over which changes of topics may be saved up.",
         minimum=1,
     ),
-    meaningless(
-        "controller.quota.window.size.seconds",
-        INT,
-        "1",
-        "The length of such a window.",
-        _ONE_WINDOW,
-        minimum=1,
+    used(
+        "controller.quota.window.size.seconds", INT, "1", "The length of such a window.", minimum=1
     ),
 )

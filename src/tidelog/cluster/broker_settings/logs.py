@@ -104,6 +104,7 @@ LOGS = (
         "16",
         "Threads that recover and sync logs.",
         minimum=1,
+        live=True,
     ),
     meaningless(
         "num.replica.alter.log.dirs.threads",
