@@ -20,11 +20,10 @@ from tidelog.server.config import _DECLARED, SETTINGS
 from tidelog.storage.log_config import LogConfig
 
 SOURCE = Path(__file__).parents[2] / "src" / "tidelog"
-NOT_KAFKAS = {"durability"}
+NOT_KAFKAS = {"durability", "record.validation.enable"}
 
 # Where the truth here is another one than Kafka's default.
 OTHER_DEFAULTS = {
-    "group.consumer.assignment.interval.ms",
     "group.coordinator.rebalance.protocols",
     "group.coordinator.threads",
     "listeners",
@@ -45,8 +44,11 @@ NEEDS_RESTART = {
     "listeners",
 }
 
-# The branch that gives transactions their clean-up intervals reads these.
+# The branch `txn` reads these: with it, none is left over.
 READ_ELSEWHERE = {
+    "group.consumer.assignment.interval.ms",
+    "group.consumer.max.assignment.interval.ms",
+    "group.consumer.min.assignment.interval.ms",
     "producer.id.expiration.check.interval.ms",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms",
     "transaction.remove.expired.transaction.cleanup.interval.ms",

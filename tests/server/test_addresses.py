@@ -8,7 +8,7 @@ from confluent_kafka import Consumer, Producer
 
 from tests.server.running_node import RunningNode
 from tidelog.protocol.apis.metadata import MetadataRequest
-from tidelog.server.acceptor import reachable_host
+from tidelog.server.reachable_host import reachable_host
 from tidelog.testing.wire import WireClient
 
 WAIT_S = 30

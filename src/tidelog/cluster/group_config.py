@@ -115,11 +115,9 @@ GROUP_SETTINGS = Schema(
             *_of_kind("streams", "streams group", Verdict.MEANINGLESS, _NO_STREAMS_GROUPS),
             _of_broker(
                 "consumer.assignment.interval.ms",
-                "0",
-                _ASSIGNMENT_INTERVAL,
+                "1000",
+                "How long a consumer group (KIP-848) keeps its assignment before it gets the next.",
                 at_least(0),
-                verdict=Verdict.MEANINGLESS,
-                reason="an assignment is computed as soon as it is needed",
             ),
             _share("assignment.interval.ms", "1000", _ASSIGNMENT_INTERVAL, at_least(0)),
             _share(

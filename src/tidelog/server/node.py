@@ -27,6 +27,7 @@ from tidelog.protocol.uuids import random_uuid
 from tidelog.security.quotas import ClientQuotas
 from tidelog.server.acceptor import Acceptor
 from tidelog.server.client_metrics import ClientMetrics
+from tidelog.server.config import SETTINGS
 from tidelog.server.connections import Connections
 from tidelog.server.delayed import Purgatory
 from tidelog.server.dispatch import Dispatcher, load_handlers
@@ -69,6 +70,7 @@ class Node:
     def __init__(self, config: NodeConfig) -> None:
         self.config = config
         self._static_config = config
+        self._told_without_effect: set[str] = set()
         self.log = StructuredLog(
             level=Level[config.logging_level.upper()], as_json=config.logging_format == "json"
         )
@@ -150,7 +152,7 @@ class Node:
         Raises a TidelogError that says what is the matter; nothing stays open then.
         """
         started_s = time.monotonic()
-        self._tell_without_effect(set())
+        self._tell_without_effect(self.config.without_effect)
         try:
             self._open()
         except BaseException:
@@ -344,7 +346,8 @@ class Node:
         before = self.config
         dynamic = {**image.cluster_configs(), **image.broker_configs(before.node_id)}
         self.config = self._static_config.changed(dynamic)
-        self._tell_without_effect(set(before.without_effect))
+        unknown = [name for name in dynamic if name not in SETTINGS]
+        self._tell_without_effect([*self.config.without_effect, *unknown])
         self.connections.take_over_limits(self.config)
         self.store.set_sync_threads(self.config.num_recovery_threads_per_data_dir)
         if before.log_cleaner_backoff_ms != self.config.log_cleaner_backoff_ms and hasattr(
@@ -352,11 +355,12 @@ class Node:
         ):
             self.cleaning.look_anew()
 
-    def _tell_without_effect(self, told: set[str]) -> None:
-        """One line for all the settings that were made and change nothing, unless `told` has it."""
-        names = [name for name in self.config.without_effect if name not in told]
-        if names:
-            self.log.warning("settings_without_effect", settings=",".join(names))
+    def _tell_without_effect(self, names: list[str]) -> None:
+        """One line for all the settings that were made and change nothing, if they are new."""
+        new = set(names) - self._told_without_effect
+        if new:
+            self._told_without_effect |= new
+            self.log.warning("settings_without_effect", settings=",".join(sorted(new)))
 
     def _directory_failed(
         self, local: LocalPartitions, state: DirectoryState, lost: list[TopicPartition]

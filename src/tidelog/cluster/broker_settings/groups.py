@@ -15,7 +15,6 @@ from tidelog.cluster.broker_settings.rows import (
 )
 from tidelog.cluster.config_schema import each_of
 
-_AT_ONCE = "an assignment is computed as soon as it is needed"
 _RESOLVED = "expressions are resolved whenever topics change"
 _WRITTEN_TOGETHER = "what is decided in one turn of the event loop is written together"
 _FIXED_PIECES = "logs are read in pieces of a fixed size"
@@ -92,28 +91,26 @@ GROUPS = (
         "bidirectional",
         "KIP-848: whether live groups may change their protocol.",
     ),
-    constant(
+    used(
         "group.consumer.assignment.interval.ms",
         INT,
-        "0",
-        "How long a group waits between two assignments.",
-        _AT_ONCE,
+        "1000",
+        "KIP-848: how long a group keeps its assignment at least before it is computed anew.",
         minimum=0,
+        live=True,
     ),
-    meaningless(
+    used(
         "group.consumer.min.assignment.interval.ms",
         INT,
         "0",
-        "The least value of consumer.assignment.interval.ms of a group.",
-        _AT_ONCE,
+        "KIP-848: the shortest assignment interval a group may have.",
         minimum=0,
     ),
-    meaningless(
+    used(
         "group.consumer.max.assignment.interval.ms",
         INT,
         "15000",
-        "The largest value of consumer.assignment.interval.ms of a group.",
-        _AT_ONCE,
+        "KIP-848: the longest assignment interval a group may have.",
         minimum=0,
     ),
     meaningless(
