@@ -185,6 +185,17 @@ def test_min_insync_replicas_is_kept_for_the_cluster_from_the_first_start_on(
     second.stop()
 
 
+def test_a_default_is_not_told_as_set(tmp_path: Path) -> None:
+    node = RunningNode(tmp_path / "data")
+    try:
+        configs = by_name(describe(node.client(), BROKER, "1"))
+    finally:
+        node.stop()
+    static = {name for name, each in configs.items() if each.config_source == 4}
+    made = set(node.node._static_config.explicit)
+    assert static == made | {"broker.id", "advertised.listeners", "local.reads.socket"}
+
+
 def test_clients_are_told_how_much_they_may_push(start_node: StartNode) -> None:
     node = start_node(telemetry_max_bytes="1000")
     request = GetTelemetrySubscriptionsRequest(client_instance_id=ZERO_UUID)

@@ -36,12 +36,14 @@ _OTHER_DEFAULTS: dict[str, tuple[ConfigType, str | None]] = {
     "log.roll.ms": (LONG, None),
 }
 
-# One setting under several names, the one that counts first.
-_NAMES_OF_ONE_SETTING = tuple(
-    tuple(synonym.name for synonym in setting.synonyms)
+# One setting under several names, the one that counts first. The scheduler's interval only stands
+# in for the other one.
+_NAMES_OF_ONE_SETTING = {
+    synonym.name: tuple(each.name for each in setting.synonyms)
     for setting in TOPIC_SETTINGS
-    if len(setting.synonyms) > 1
-)
+    for synonym in setting.synonyms
+    if len(setting.synonyms) > 1 and synonym.name != "log.flush.scheduler.interval.ms"
+}
 
 LISTENER_PREFIX = "listener.name."
 
@@ -127,12 +129,11 @@ _PLUGIN_PREFIXES = {
 
 def broker_setting_names(name: str) -> tuple[str, ...]:
     """All the names under which a broker setting may be made, the one that counts first."""
-    for names in _NAMES_OF_ONE_SETTING:
-        if name in names:
-            # The scheduler's interval only stands in for the other one.
-            return (name,) if name == "log.flush.scheduler.interval.ms" else names
-    base = listener_setting_base(name)
-    return (name,) if base is None else (name, base)
+    names = _NAMES_OF_ONE_SETTING.get(name)
+    if names is None:
+        base = listener_setting_base(name)
+        names = (name,) if base is None else (name, base)
+    return names
 
 
 def listener_setting_base(name: str) -> str | None:

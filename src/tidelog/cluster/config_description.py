@@ -88,11 +88,15 @@ class BrokerConfigLayers(NamedTuple):
             (self.dynamic_default, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG),
             (self.static, ConfigSource.STATIC_BROKER_CONFIG),
         ):
-            found += [ConfigSynonym(each, values[each], source) for each in names if each in values]
+            if values:
+                for each in names:
+                    if each in values:
+                        found.append(ConfigSynonym(each, values[each], source))
         for each in names:
-            setting = self.schema.get(each)
-            if setting is not None and setting.default is not None and each in self.schema.names:
-                found.append(ConfigSynonym(each, setting.default, ConfigSource.DEFAULT_CONFIG))
+            if each in self.schema.names:
+                default = self.schema[each].default
+                if default is not None:
+                    found.append(ConfigSynonym(each, default, ConfigSource.DEFAULT_CONFIG))
         return found
 
     def is_set(self, name: str) -> bool:
@@ -192,8 +196,8 @@ def _synonyms(
         name = setting.synonyms[0].name
         values = broker.values(name)
         # A default in another unit is no value that somebody has chosen.
-        is_chosen = any(each.source is not ConfigSource.DEFAULT_CONFIG for each in values)
-        found += values if is_chosen else broker.synonyms(name)
+        is_chosen = bool(values) and values[0].source is not ConfigSource.DEFAULT_CONFIG
+        found += values if is_chosen else dropwhile(lambda each: each.name != name, values)
     return found
 
 

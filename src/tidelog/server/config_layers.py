@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 def broker_config_layers(node: Node) -> BrokerConfigLayers:
     """What was set for this node: in the metadata, for all brokers, and in its own configuration.
 
-    Who the node is and where clients reach it counts as set, whether or not somebody did.
+    Who the node is and what clients are told to connect to counts as set, whether or not somebody
+    did.
     """
     image, config = node.image, node.config
     static = dict(node.controller.settings.broker_config)
     static["node.id"] = static["broker.id"] = str(config.node_id)
     static["log.dirs"] = ",".join(config.log_dirs)
-    static["listeners"] = ",".join(config.listeners)
     registered = image.brokers.get(config.node_id)
     if registered is not None:
         static["advertised.listeners"] = ",".join(
