@@ -7,7 +7,8 @@ import socket
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from tidelog.server.listener import Listener, ListenerError
+from tidelog.server.listener import Listener, ListenerError, format_address
+from tidelog.server.reachable_host import reachable_host
 from tidelog.server.reactor import READABLE
 
 if TYPE_CHECKING:
@@ -48,22 +49,28 @@ class SocketAcceptor:
                 return
             except OSError as error:
                 if error.errno in _OUT_OF_RESOURCES:
-                    self._pause(error)
+                    self._connections.log.error(
+                        "accept_paused", listener=self._name, error=error.strerror
+                    )
+                    self._pause(_PAUSE_S)
                     return
                 # The client gave up while it stood in the queue.
                 continue
             sock.setblocking(False)
-            self._welcome(sock, peer)
+            pause_ms = self._welcome(sock, peer)
+            if pause_ms:
+                self._pause(pause_ms / 1000)
+                return
 
-    def _welcome(self, sock: socket.socket, peer: Any) -> None:
+    def _welcome(self, sock: socket.socket, peer: Any) -> int:
+        """Take a connection; returns for how many milliseconds to take no other."""
         raise NotImplementedError
 
-    def _pause(self, error: OSError) -> None:
-        """Out of descriptors: the queue stays readable, so looking at it again would spin."""
-        connections = self._connections
-        connections.log.error("accept_paused", listener=self._name, error=error.strerror)
-        connections.reactor.modify(self._socket.fileno(), 0)
-        connections.reactor.call_later(_PAUSE_S, self._go_on)
+    def _pause(self, seconds: float) -> None:
+        """Let the queue wait: it stays readable, so looking at it again would spin."""
+        reactor = self._connections.reactor
+        reactor.modify(self._socket.fileno(), 0)
+        reactor.call_later(seconds, self._go_on)
 
     def _go_on(self) -> None:
         if self._is_started:
@@ -80,22 +87,28 @@ class Acceptor(SocketAcceptor):
         self.listener = replace(
             listener,
             port=port,
-            advertised_host=listener.advertised_host or _reachable_host(listener.host),
+            advertised_host=listener.advertised_host or reachable_host(listener.host),
             advertised_port=listener.advertised_port if listener.advertised_port > 0 else port,
         )
 
-    def _welcome(self, sock: socket.socket, peer: Any) -> None:
+    def _welcome(self, sock: socket.socket, peer: Any) -> int:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         if self._send_buffer_bytes > 0:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._send_buffer_bytes)
-        self._connections.add(sock, (peer[0], peer[1]), self.listener)
+        # A socket for both versions of IP gives IPv4 addresses in the form of IPv6.
+        connections = self._connections
+        connections.add(sock, (peer[0].removeprefix("::ffff:"), peer[1]), self.listener)
+        return connections.rates.record(self.listener.name, connections.reactor.now_ms)
 
 
 def _listen(listener: Listener, config: NodeConfig) -> socket.socket:
-    family = socket.AF_INET6 if ":" in listener.host else socket.AF_INET
+    is_dual = listener.host == "" and socket.has_dualstack_ipv6()
+    family = socket.AF_INET6 if is_dual or ":" in listener.host else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
+        if is_dual:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if config.socket_receive_buffer_bytes > 0:
             # Before listening: accepted sockets take it over with their window.
@@ -106,11 +119,7 @@ def _listen(listener: Listener, config: NodeConfig) -> socket.socket:
     except OSError as error:
         sock.close()
         raise ListenerError(
-            f"listeners: cannot listen on {listener.host}:{listener.port}: {error.strerror}"
+            f"listeners: cannot listen on {format_address(listener.host, listener.port)}: "
+            f"{error.strerror}"
         ) from error
     return sock
-
-
-def _reachable_host(host: str) -> str:
-    """What to advertise for a listener that has no advertised address of its own."""
-    return socket.gethostname() if host in ("", "0.0.0.0", "::") else host

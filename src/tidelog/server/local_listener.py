@@ -37,13 +37,14 @@ class LocalListener(SocketAcceptor):
         self.address = f"@{name}"
         self._like = like
 
-    def _welcome(self, sock: socket.socket, peer: Any) -> None:
+    def _welcome(self, sock: socket.socket, peer: Any) -> int:
         process_id, user_id = _peer_of(sock)
         if user_id in (os.geteuid(), _ROOT):
             self._connections.add(sock, (HOST, process_id), self._like, passes_files=True)
-            return
-        sock.close()
-        self._connections.log.warning("local_reader_refused", process=process_id, user=user_id)
+        else:
+            sock.close()
+            self._connections.log.warning("local_reader_refused", process=process_id, user=user_id)
+        return 0
 
 
 def listen_locally(like: Listener, connections: Connections) -> LocalListener | None:

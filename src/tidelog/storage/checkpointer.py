@@ -91,7 +91,7 @@ class Checkpointer:
         self._journal = journal
         self._maintenance = maintenance
         self._post = post
-        self._sync_threads = sync_threads
+        self.sync_threads = sync_threads
         self._high_watermark_of = high_watermark_of
         self._on_failure = on_failure
         self.running = False
@@ -169,7 +169,7 @@ class Checkpointer:
                 self._journal.run_flush(part.log, part.flush)
         else:
             # The filesystem merges syncs that run side by side.
-            with ThreadPoolExecutor(self._sync_threads) as pool:
+            with ThreadPoolExecutor(self.sync_threads) as pool:
                 for _ in pool.map(
                     lambda part: self._journal.run_flush(part.log, part.flush), flushes
                 ):

@@ -18,6 +18,7 @@ from tidelog.protocol.topic_partition import TopicPartition
 from tidelog.storage.batch_filter import LastRecord
 from tidelog.storage.cleaned_segment import discard_cleaned
 from tidelog.storage.compaction import (
+    NO_RATE_LIMIT,
     CompactedGroup,
     CompactionEnd,
     CompactionEvent,
@@ -146,6 +147,7 @@ class Cleaner:
         last_stable_offset: Callable[[Log], int],
         want_synced: Callable[[Log], None] = lambda log: None,
         dedupe_buffer_bytes: int = 128 << 20,
+        bytes_per_second_max: float = NO_RATE_LIMIT,
     ) -> None:
         self._logs = logs
         self._worker = worker
@@ -154,7 +156,9 @@ class Cleaner:
         self._post = post
         self._last_stable_offset = last_stable_offset
         self._want_synced = want_synced
-        self._dedupe_buffer_bytes = dedupe_buffer_bytes
+        self.dedupe_buffer_bytes = dedupe_buffer_bytes
+        self.bytes_per_second_max = bytes_per_second_max
+        """The next pass works by these two; they may be changed."""
         self._checkpoints: dict[Path, dict[TopicPartition, int]] = {}
         self._pass: _Pass | None = None
         self.counts = CleaningCounts()
@@ -232,7 +236,8 @@ class Cleaner:
             segment_bytes=config.segment_bytes,
             index_interval_bytes=config.index_interval_bytes,
             index_bytes_max=config.segment_index_bytes,
-            dedupe_buffer_bytes=self._dedupe_buffer_bytes,
+            dedupe_buffer_bytes=self.dedupe_buffer_bytes,
+            bytes_per_second_max=self.bytes_per_second_max,
         )
         current = _Pass(log)
         self._pass = current

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import struct
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -36,6 +37,7 @@ from tidelog.storage.files import CorruptFileError, Files
 from tidelog.storage.key_offsets import KeyOffsets
 from tidelog.storage.transaction_index import AbortedTransaction
 
+NO_RATE_LIMIT = sys.float_info.max  # JSON has no infinity
 _READ_BYTES = 1 << 20
 _RELATIVE_OFFSET_MAX = (1 << 31) - 1
 
@@ -66,6 +68,7 @@ class CompactionTask:
     index_interval_bytes: int = 4096
     index_bytes_max: int = 10 << 20
     dedupe_buffer_bytes: int = 128 << 20
+    bytes_per_second_max: float = NO_RATE_LIMIT
 
 
 class CompactedGroup(msgspec.Struct, frozen=True, tag=True):

@@ -21,6 +21,7 @@ from typing import BinaryIO, Protocol
 import msgspec
 
 from tidelog.storage.compaction import (
+    NO_RATE_LIMIT,
     CompactedGroup,
     CompactionEvent,
     CompactionFailure,
@@ -66,11 +67,9 @@ class CompactionProcess:
         self,
         post: Callable[[Callable[[], None]], None],
         *,
-        bytes_per_second_max: float = float("inf"),
         idle_seconds_max: float = IDLE_SECONDS_MAX,
     ) -> None:
         self._post = post
-        self._bytes_per_second_max = bytes_per_second_max
         self._idle_seconds_max = idle_seconds_max
         self._tasks: queue.SimpleQueue[tuple[CompactionTask, OnEvent] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
@@ -144,7 +143,7 @@ class CompactionProcess:
 
     def _start_process(self) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
-            [sys.executable, "-m", __name__, str(os.getpid()), str(self._bytes_per_second_max)],
+            [sys.executable, "-m", __name__, str(os.getpid())],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
@@ -162,24 +161,24 @@ class Throttle:
 
     def __init__(
         self,
-        bytes_per_second_max: float,
+        bytes_per_second_max: float = NO_RATE_LIMIT,
         *,
         monotonic: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._rate = bytes_per_second_max
+        self.bytes_per_second_max = bytes_per_second_max
         self._monotonic = monotonic
         self._sleep = sleep
         self._free_at = monotonic()
 
     def on_bytes(self, size_bytes: int) -> None:
         now = self._monotonic()
-        self._free_at = max(self._free_at, now) + size_bytes / self._rate
+        self._free_at = max(self._free_at, now) + size_bytes / self.bytes_per_second_max
         if self._free_at > now:
             self._sleep(self._free_at - now)
 
 
-def serve(tasks: BinaryIO, events: BinaryIO, node_pid: int, bytes_per_second_max: float) -> None:
+def serve(tasks: BinaryIO, events: BinaryIO, node_pid: int) -> None:
     """The helper's life: one task after the other until standard input ends."""
 
     def end_with_node() -> None:
@@ -192,7 +191,7 @@ def serve(tasks: BinaryIO, events: BinaryIO, node_pid: int, bytes_per_second_max
             seconds -= _SLEEP_SECONDS
             end_with_node()
 
-    throttle = Throttle(bytes_per_second_max, sleep=sleep)
+    throttle = Throttle(sleep=sleep)
 
     def on_bytes(size_bytes: int) -> None:
         end_with_node()
@@ -201,6 +200,7 @@ def serve(tasks: BinaryIO, events: BinaryIO, node_pid: int, bytes_per_second_max
     files = OsFiles()
     for line in tasks:
         task = msgspec.json.decode(line, type=CompactionTask)
+        throttle.bytes_per_second_max = task.bytes_per_second_max
         for event in run_task(task, files, on_bytes):
             events.write(msgspec.json.encode(event) + b"\n")
             events.flush()
@@ -208,4 +208,4 @@ def serve(tasks: BinaryIO, events: BinaryIO, node_pid: int, bytes_per_second_max
 
 if __name__ == "__main__":
     os.nice(19)
-    serve(sys.stdin.buffer, sys.stdout.buffer, int(sys.argv[1]), float(sys.argv[2]))
+    serve(sys.stdin.buffer, sys.stdout.buffer, int(sys.argv[1]))
