@@ -6,7 +6,7 @@ A test compares the pages with what this gives, so that they cannot fall behind 
 from collections.abc import Iterable
 from pathlib import Path
 
-from tidelog.cluster.config_schema import LONG_MAX, ConfigType, Setting
+from tidelog.cluster.config_schema import LONG_MAX, ConfigType, Setting, Verdict
 from tidelog.cluster.topic_config import TOPIC_SETTINGS
 from tidelog.server.config import SETTINGS
 from tidelog.server.dispatch import load_handlers
@@ -21,15 +21,44 @@ def configuration_page() -> str:
         "",
         "Generated from the code by `make docs`; do not edit.",
         "",
-        "A node takes its settings, each over the one before, from the defaults, a TOML file",
+        "A node takes its settings, each over the one before, from the defaults, a file",
         "(`tidelog up --config FILE`), the environment (`TIDELOG_NUM_PARTITIONS` is",
-        "`num.partitions`) and flags (`--set num.partitions=3`). An unknown name or a wrong value",
-        "is an error that names it and suggests the near one. Settings marked *live* can also be",
-        "changed while the node runs, through any Kafka admin client.",
+        "`num.partitions`) and flags (`--set num.partitions=3`). The file is TOML or a",
+        "`server.properties` of Kafka; its name says which (`.toml`, `.properties`), else its",
+        "text.",
+        "",
+        "Every broker setting of Kafka 4.3 is known, and DescribeConfigs tells it:",
+        "",
+        "- Settings that the node **uses** are in the first table. Those marked *live* can also be",
+        "  changed while it runs, through any Kafka admin client, with effect at once (for the",
+        "  cleaner: with its next pass).",
+        "- **Constant** settings can be set, but the node is always as if they had the value that",
+        "  the table shows.",
+        "- Settings **without effect** mean nothing here. One line in the log names those, and the",
+        "  constant ones, that were set.",
+        "- Settings with **one value** ask for something that the node does not have, unless they",
+        "  have that value: with another one it does not start, and says why.",
+        "",
+        "A name that is not in the tables, or a wrong value, is an error that names it and",
+        "suggests the near one. `listener.name.<listener>.<setting>` makes a setting for one",
+        "listener; of those, `max.connections` and `max.connection.creation.rate` have an effect",
+        "here.",
         "",
         "## Settings of a node",
         "",
-        *_table(SETTINGS),
+        *_table(_with(Verdict.USED)),
+        "",
+        "## Constant settings",
+        "",
+        *_reason_table("value", _with(Verdict.CONSTANT)),
+        "",
+        "## Settings with one value",
+        "",
+        *_reason_table("value", _with(Verdict.REFUSED)),
+        "",
+        "## Settings without effect",
+        "",
+        *_reason_table("default", _with(Verdict.MEANINGLESS)),
         "",
         "## Settings of a topic",
         "",
@@ -40,6 +69,10 @@ def configuration_page() -> str:
         "",
     ]
     return "\n".join(lines)
+
+
+def _with(verdict: Verdict) -> list[Setting]:
+    return [setting for setting in SETTINGS if setting.verdict is verdict]
 
 
 def protocol_page() -> str:
@@ -73,6 +106,16 @@ def _table(settings: Iterable[Setting]) -> list[str]:
     return rows
 
 
+def _reason_table(value: str, settings: Iterable[Setting]) -> list[str]:
+    rows = [f"| setting | type | {value} | meaning | why |", "|---|---|---|---|---|"]
+    for setting in sorted(settings, key=lambda each: each.name):
+        rows.append(
+            f"| `{setting.name}` | {_type(setting)} | {_default(setting)} | "
+            f"{_cell(setting.documentation)} | {_cell(setting.reason)} |"
+        )
+    return rows
+
+
 def _topic_table() -> list[str]:
     rows = [
         "| setting | type | default | meaning | of the node |",
@@ -82,7 +125,7 @@ def _topic_table() -> list[str]:
         synonyms = ", ".join(f"`{synonym.name}`" for synonym in setting.synonyms) or "-"
         rows.append(
             f"| `{setting.name}` | {_type(setting)} | {_default(setting)} | "
-            f"{_cell(setting.documentation)} | {synonyms} |"
+            f"{_cell(setting.description)} | {synonyms} |"
         )
     return rows
 

@@ -3,10 +3,13 @@
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
 from pathlib import Path
+
+import pytest
 
 from tidelog.cli.up import NOT_SETTINGS
 from tidelog.client import connect
@@ -90,4 +93,75 @@ def test_up_refuses_an_unknown_metadata_version_with_those_it_knows(tmp_path: Pa
     assert "Unknown metadata.version '5.0'" in result.stderr
     assert "4.2-IV1, 4.3-IV0" in result.stderr
     assert "Traceback" not in result.stderr
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_server_properties_of_kafka_runs_and_one_line_tells_what_has_no_effect(
+    tmp_path: Path,
+) -> None:
+    port, controller_port = free_port(), free_port()
+    config = tmp_path / "server.properties"
+    config.write_text(
+        "process.roles=broker,controller\n"
+        "node.id=7\n"
+        f"controller.quorum.voters=7@localhost:{controller_port}\n"
+        f"listeners=PLAINTEXT://:{port},CONTROLLER://:{controller_port}\n"
+        f"advertised.listeners=PLAINTEXT://localhost:{port}\n"
+        "controller.listener.names=CONTROLLER\n"
+        "listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT\n"
+        "num.io.threads=8\n"
+        "queued.max.requests=500\n"
+        "metric.reporters=com.example.Reporter\n"
+        "num.partitions=3\n"
+        f"log.dirs={tmp_path}/data\n"
+    )
+    output = tmp_path / "output.txt"
+    with output.open("wb") as out:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tidelog", "up", "--config", str(config)],
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+        )
+    try:
+        deadline = time.monotonic() + 30
+        while "Ctrl-C ends it" not in output.read_text():
+            assert time.monotonic() < deadline, output.read_text()
+            assert process.poll() is None, output.read_text()
+            time.sleep(0.01)
+        with connect(f"localhost:{port}") as client:
+            client.create_topic("taken-over")
+            assert len(client.layout_of("taken-over").leader_racks) == 3
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", controller_port), 5)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+    text = output.read_text()
+    (line,) = [line for line in text.splitlines() if "settings_without_effect" in line]
+    assert line.endswith("settings=metric.reporters,num.io.threads,queued.max.requests")
+    assert f"Kafka clients connect to localhost:{port}." in text
+
+
+@pytest.mark.parametrize(
+    ("setting", "reason"),
+    [
+        ("listeners=SASL_PLAINTEXT://127.0.0.1:0", "asks for SASL_PLAINTEXT"),
+        ("authorizer.class.name=com.example.Authorizer", "there is no authorizer"),
+        ("num.partitons=3", "Did you mean num.partitions?"),
+    ],
+)
+def test_a_node_that_would_not_do_what_it_is_told_does_not_start(
+    tmp_path: Path, setting: str, reason: str
+) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-m", "tidelog", "up", "--data", str(tmp_path / "data"), "-s", setting],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ended.returncode != 0
+    assert reason.lower() in ended.stderr.lower()
+    assert "Traceback" not in ended.stderr
     assert not (tmp_path / "data").exists()

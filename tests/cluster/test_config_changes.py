@@ -102,7 +102,7 @@ def test_all_operations_on_a_resource_count_or_none(host: ClusterHost) -> None:
     assert not host.image.topic_configs("orders")
     assert change(
         host, ORDERS, ("retention.ms", Operation.SET, "5"), ("retention.ms", Operation.SET, "6")
-    ) == ("INVALID_REQUEST: Error due to duplicate config keys: ['retention.ms']")
+    ) == ("INVALID_REQUEST: Error due to duplicate config keys: retention.ms")
 
 
 def test_a_replacement_drops_what_it_does_not_name(host: ClusterHost) -> None:
@@ -147,13 +147,42 @@ def test_brokers_have_settings_of_their_own_and_for_all(host: ClusterHost) -> No
         (
             BROKER,
             "listeners",
-            "INVALID_REQUEST: Cannot update these configs dynamically: ['listeners']",
+            "INVALID_REQUEST: Cannot update these configs dynamically: listeners",
         ),
         (
             BROKER,
-            "log.retention.mss",
-            "INVALID_CONFIG: Unknown broker config name: log.retention.mss. "
-            "Did you mean log.retention.ms?",
+            "log.retention.hours",
+            "INVALID_REQUEST: Cannot update these configs dynamically: log.retention.hours",
+        ),
+        (
+            BROKER,
+            "log.cleaner.threads",
+            "INVALID_REQUEST: Cannot update these configs dynamically: log.cleaner.threads "
+            "(one process compacts one log at a time)",
+        ),
+        (
+            BROKER,
+            "ssl.keystore.location",
+            "INVALID_REQUEST: These security configs can be dynamically updated only per-listener "
+            "using the listener prefix: ssl.keystore.location",
+        ),
+        (
+            ALL_BROKERS,
+            "listener.name.outside.ssl.keystore.location",
+            "INVALID_REQUEST: Cannot update these configs at default cluster level, broker id must "
+            "be specified: listener.name.outside.ssl.keystore.location",
+        ),
+        (
+            BROKER,
+            "log.message.timestamp.type",
+            "INVALID_REQUEST: Invalid value 5 for configuration log.message.timestamp.type: "
+            "String must be one of: CreateTime, LogAppendTime",
+        ),
+        (
+            BROKER,
+            "min.insync.replicas",
+            "INVALID_CONFIG: min.insync.replicas cannot be altered for one broker, only for all of "
+            "them or for a topic.",
         ),
         (
             ConfigResource(ConfigResourceType.BROKER, "x"),
@@ -171,6 +200,58 @@ def test_a_brokers_wrong_settings_are_refused(
     host: ClusterHost, resource: ConfigResource, name: str, answer: str
 ) -> None:
     assert change(host, resource, (name, Operation.SET, "5")) == answer
+
+
+def test_names_that_nobody_knows_are_kept_for_brokers(host: ClusterHost) -> None:
+    assert change(host, BROKER, ("my.own.name", Operation.SET, "5")) == "ok"
+    assert host.image.broker_configs(1) == {"my.own.name": "5"}
+    assert change(host, BROKER, ("my.own.name", Operation.APPEND, "5")) == (
+        "INVALID_CONFIG: Unknown broker config name: my.own.name"
+    )
+    assert change(host, BROKER, ("my.own.name", Operation.DELETE, None)) == "ok"
+    assert not host.image.broker_configs(1)
+
+
+def test_what_was_never_made_can_be_deleted_even_if_it_could_not_be_made(
+    host: ClusterHost,
+) -> None:
+    assert change(host, BROKER, ("num.partitions", Operation.DELETE, None)) == "ok"
+
+
+def test_several_wrong_names_are_told_in_words(host: ClusterHost) -> None:
+    assert change(
+        host,
+        BROKER,
+        ("num.partitions", Operation.SET, "5"),
+        ("auto.create.topics.enable", Operation.SET, "true"),
+    ) == (
+        "INVALID_REQUEST: Cannot update these configs dynamically: num.partitions, "
+        "auto.create.topics.enable"
+    )
+    assert change(
+        host, BROKER, ("log.roll.ms", Operation.SET, None), ("log.retention.ms", 0, None)
+    ) == ("INVALID_REQUEST: Null value not supported for : log.roll.ms, log.retention.ms")
+
+
+def test_min_insync_replicas_of_the_cluster_stays(host: ClusterHost) -> None:
+    assert change(host, ALL_BROKERS, ("min.insync.replicas", Operation.SET, "2")) == "ok"
+    assert change(host, ALL_BROKERS, ("min.insync.replicas", Operation.DELETE, None)) == (
+        "INVALID_CONFIG: min.insync.replicas of all brokers cannot be removed, only altered."
+    )
+
+
+def test_no_setting_locks_everybody_out(host: ClusterHost) -> None:
+    assert change(host, BROKER, ("max.connections.per.ip", Operation.SET, "0")) == (
+        "INVALID_REQUEST: max.connections.per.ip can be 0 only if "
+        "max.connections.per.ip.overrides is set."
+    )
+    overrides = ("max.connections.per.ip.overrides", Operation.SET, "10.0.0.1:5")
+    assert change(host, BROKER, overrides, ("max.connections.per.ip", Operation.SET, "0")) == "ok"
+
+
+def test_a_value_has_a_longest_length(host: ClusterHost) -> None:
+    answer = change(host, BROKER, ("my.own.name", Operation.SET, "x" * 32768))
+    assert answer == ("INVALID_CONFIG: The value of my.own.name is longer than 32767 characters.")
 
 
 def test_groups_have_settings_within_the_brokers_limits(host: ClusterHost) -> None:

@@ -42,7 +42,9 @@ KAFKA_4_NAMES = [
 
 
 def test_every_setting_of_kafka_4_is_there_and_our_own() -> None:
-    assert [setting.name for setting in TOPIC_SETTINGS] == sorted([*KAFKA_4_NAMES, "durability"])
+    assert [setting.name for setting in TOPIC_SETTINGS] == sorted(
+        [*KAFKA_4_NAMES, "durability", "record.validation.enable"]
+    )
     assert all(setting.documentation for setting in TOPIC_SETTINGS)
 
 

@@ -88,7 +88,7 @@ def topic_id(name: str, generation: int = 0) -> bytes:
     return f"{name}-{generation}".encode().ljust(16, b"\0")[:16]
 
 
-FAST = GroupConfig(group_initial_rebalance_delay_ms=0)
+FAST = GroupConfig(group_initial_rebalance_delay_ms=0, group_consumer_assignment_interval_ms=0)
 
 
 class Driver:

@@ -1,6 +1,9 @@
 from dataclasses import replace
 
+import pytest
+
 from tests.coordinator.group_driver import FAST, Driver, subscription
+from tidelog.coordinator.records.group import GroupMetadataValue
 from tidelog.protocol.errors import ErrorCode
 
 NONE = ErrorCode.NONE
@@ -442,3 +445,67 @@ def test_unloading_sends_everybody_to_the_new_coordinator() -> None:
     for reply in driver.shard.unload():
         reply.ticket.answer(reply.response)
     assert {t.response.error_code for t in tickets} == {ErrorCode.NOT_COORDINATOR}
+
+
+def records_of(driver: Driver, group: str) -> list[tuple[str, str | None]]:
+    """The records of a group in the log, as hexadecimal digits."""
+    wanted = b"\x00\x02" + len(group).to_bytes(2, "big") + group.encode()
+    return [
+        (key.hex(), None if value is None else value.hex())
+        for key, value, _, _ in driver.log
+        if key == wanted
+    ]
+
+
+EMPTY_GROUP = (
+    "0003"  # the version
+    "0000"  # no protocol type yet
+    "00000000"  # generation 0
+    "ffff"  # no protocol
+    "ffff"  # no leader
+    "{since:016x}"
+    "00000000"  # no members
+)
+
+
+@pytest.mark.parametrize("version", [0, 3, 4, 9])
+def test_the_first_record_of_a_group_is_an_empty_one(version: int) -> None:
+    """Kafka writes it with the join that makes the group, whatever the answer."""
+    driver = Driver()
+    driver.join("new", version=version)
+    empty = EMPTY_GROUP.format(since=driver.now_ms)
+    assert records_of(driver, "new") == [("000200036e6577", empty)]
+
+
+def test_a_group_whose_first_member_never_came_back_outlives_a_restart_and_is_removed() -> None:
+    driver = Driver()
+    driver.join("new", version=9)
+    driver.restart()
+    assert [row.group_id for row in driver.shard.list_groups([], [])] == ["new"]
+    driver.advance(driver.config.offsets_retention_check_interval_ms + 1)
+    assert records_of(driver, "new")[1:] == [("000200036e6577", None)]
+    driver.restart()
+    assert driver.shard.list_groups([], []) == []
+
+
+def test_a_join_is_refused_when_its_group_cannot_be_written() -> None:
+    driver = Driver()
+    driver.refuse = ErrorCode.NOT_ENOUGH_REPLICAS
+    ticket = driver.join("new", version=9)
+    assert ticket.response.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert driver.shard.list_groups([], []) == []
+
+
+def test_the_record_of_a_generation_tells_when_its_state_began() -> None:
+    """Of the rebalance that it completes, as in Kafka, and not of the write."""
+    driver = Driver()
+    ticket = driver.join("g", version=3)
+    driver.advance(1)
+    joined_ms = driver.now_ms
+    member_id = ticket.response.member_id
+    driver.advance(500)
+    driver.sync(member_id, 1, {member_id: b"a"})
+    _, last = records_of(driver, "g")[-1]
+    assert last is not None
+    record = GroupMetadataValue.decode(bytes.fromhex(last), 3, 2)
+    assert joined_ms - 1 <= record.current_state_timestamp <= joined_ms

@@ -1,4 +1,5 @@
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -107,9 +108,11 @@ def test_a_member_that_joins_again_gets_its_assignment_again() -> None:
     [
         ({"rebalance_timeout_ms": -1}, 1),
         ({"topic_partitions": None}, 1),
-        ({"subscribed_topic_names": []}, 1),
         ({"subscribed_topic_names": None}, 1),
         ({"instance_id": ""}, 1),
+        ({"instance_id": "  "}, 1),
+        ({"member_id": "", "member_epoch": -1}, 0),
+        ({"member_id": "", "member_epoch": 1}, 0),
         ({"rack_id": ""}, 1),
         ({"member_id": ""}, 1),
         ({"member_epoch": -3}, 1),
@@ -135,6 +138,17 @@ def test_incomplete_requests_are_invalid(changes: dict[str, object], version: in
     with pytest.raises(ApiError) as caught:
         driver.shard.consumer_heartbeat(ClientContext("c", "/h", version), request, driver.now_ms)
     assert caught.value.code == ErrorCode.INVALID_REQUEST
+
+
+@pytest.mark.parametrize("subscription", [{"topics": []}, {"topics": None, "regex": ""}])
+def test_a_member_may_join_before_it_knows_its_topics(subscription: dict[str, Any]) -> None:
+    """So the Java consumer does for subscribe(Pattern); it tells the topics when it has them."""
+    driver = Driver()
+    joined = driver.consumer("a", 0, **subscription)
+    assert (joined.member_epoch, driver.assigned(joined)) == (1, {})
+    assert driver.consumer("a", 1).member_epoch == 1
+    response = driver.consumer("a", 1, topics=["t"])
+    assert (response.member_epoch, driver.assigned(response)) == (2, {"t": {0, 1, 2, 3}})
 
 
 def test_the_server_names_members_of_version_0() -> None:
@@ -168,7 +182,7 @@ def test_a_silent_member_is_fenced_after_its_session() -> None:
     assert refused(driver, "b", 2) == ErrorCode.UNKNOWN_MEMBER_ID
     response = driver.consumer("a", 1, owned={"t": {0, 1}})
     assert response.member_epoch == 3
-    assert driver.assigned(driver.consumer("a", 3)) == {"t": {0, 1, 2, 3}}
+    assert driver.assigned(response) == {"t": {0, 1, 2, 3}}
 
 
 def test_a_member_that_does_not_let_go_in_time_is_fenced() -> None:
@@ -309,3 +323,53 @@ def test_offsets_are_committed_under_the_member_epoch() -> None:
     assert driver.fetch().committed_offset == 7
     assert driver.fetch(member_id="a", epoch=0) == ErrorCode.STALE_MEMBER_EPOCH
     assert driver.fetch(member_id="b", epoch=1) == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+SLOW = replace(FAST, group_consumer_assignment_interval_ms=1_000)
+
+
+def test_the_assignment_is_computed_once_for_members_that_come_together() -> None:
+    driver = Driver(SLOW)
+    first = driver.consumer("a", 0)
+    assert driver.assigned(first) == {"t": {0, 1, 2, 3}}, "there was none before: no reason to wait"
+    for member in "bc":
+        joined = driver.consumer(member, 0)
+        assert (joined.member_epoch, driver.assigned(joined)) == (1, {})
+    assert driver.shard.describe_consumer("g").group_state == "Assigning"
+    driver.advance(999)
+    assert driver.consumer("a", 1, owned={"t": {0, 1, 2, 3}}).assignment is None
+    driver.advance(1)
+    response = driver.consumer("a", 1, owned={"t": {0, 1, 2, 3}})
+    assert len(driver.assigned(response)["t"]) == 2  # type: ignore[index]
+    assert driver.shard.describe_consumer("g").assignment_epoch == 3
+
+
+def test_when_the_assignment_was_computed_outlives_the_coordinator() -> None:
+    driver = Driver(SLOW)
+    driver.consumer("a", 0)
+    driver.restart()
+    assert driver.assigned(driver.consumer("b", 0)) == {}
+
+
+def test_a_topic_that_is_no_longer_subscribed_is_let_go_before_the_next_assignment() -> None:
+    driver = Driver(SLOW, FakeTopics().with_topic("t", 1).with_topic("u", 1))
+    driver.consumer("a", 0, topics=["t", "u"])
+    response = driver.consumer("a", 1, topics=["u"], owned={"t": {0}, "u": {0}})
+    assert driver.assigned(response) == {"u": {0}}
+    assert response.member_epoch == 1
+    response = driver.consumer("a", 1, owned={"u": {0}})
+    driver.advance(1_000)
+    assert driver.consumer("a", 1, owned={"u": {0}}).member_epoch == 2
+
+
+def test_a_group_may_have_an_assignment_interval_of_its_own() -> None:
+    driver = Driver(SLOW)
+    driver.shard.set_overrides(
+        lambda group, name: {"consumer.assignment.interval.ms": "5000"}.get(name)
+    )
+    driver.consumer("a", 0)
+    driver.consumer("b", 0)
+    driver.advance(4_999)
+    assert driver.consumer("b", 1).member_epoch == 1
+    driver.advance(1)
+    assert driver.consumer("b", 1).member_epoch == 2

@@ -68,7 +68,10 @@ def test_an_end_while_the_previous_one_completes_is_concurrent(host: Transaction
     host.add(1000, 0, 0)
     host.end(1000, 0)
     assert host.end(1000, 0) == "CONCURRENT_TRANSACTIONS"
-    assert host.end(1000, 0, commit=False) == "INVALID_TXN_STATE"
+    assert host.end(1000, 0, commit=False) == "CONCURRENT_TRANSACTIONS"
+    assert host.end(1000, 1) == "PRODUCER_FENCED"
+    assert host.end(1000, 1, version=5) == "CONCURRENT_TRANSACTIONS"
+    assert host.end(4711, 0, version=5) == "CONCURRENT_TRANSACTIONS"
     assert host.add(1000, 0, 1) == "CONCURRENT_TRANSACTIONS"
     assert host.init() == "CONCURRENT_TRANSACTIONS"
     host.write_markers()
@@ -78,15 +81,96 @@ def test_an_end_while_the_previous_one_completes_is_concurrent(host: Transaction
     assert host.add(1000, 1, 0, version=2) == "CONCURRENT_TRANSACTIONS"
 
 
-def test_an_empty_commit_succeeds(host: TransactionHost) -> None:
+def test_the_end_of_an_empty_transaction_in_the_old_flow(host: TransactionHost) -> None:
     host.init()
-    assert host.end(1000, 0) == "NONE"
-    assert host.end(1000, 0, commit=False) == "NONE"
-    assert host.end(1000, 0, version=5) == "NONE 1000/1"
-    assert host.end(1000, 1, version=5) == "NONE 1000/2"
-    assert host.end(1000, 2, commit=False, version=5) == "NONE 1000/3"
-    assert host.end(1000, 2, commit=False, version=5) == "NONE 1000/3"  # a retry
+    assert host.end(1000, 0) == "INVALID_TXN_STATE"
+    assert host.end(1000, 0, commit=False) == "INVALID_TXN_STATE"
+    assert host.end(1000, 1) == "PRODUCER_FENCED"
+    assert host.state == "Empty 1000/0"
+
+
+def test_an_empty_transaction_is_aborted_but_not_committed_in_transactions_v2(
+    host: TransactionHost,
+) -> None:
+    host.init()
+    assert host.end(1000, 0, version=5) == "INVALID_TXN_STATE"
+    assert host.end(1000, 0, commit=False, version=5) == "NONE 1000/1"
+    assert host.state == "CompleteAbort 1000/1"
+    assert host.end(1000, 0, commit=False, version=5) == "NONE 1000/1"  # a retry
+    assert host.end(1000, 1, version=5) == "INVALID_TXN_STATE"
+    assert host.end(1000, 1, commit=False, version=5) == "NONE 1000/2"
     assert host.write_markers() == []
+
+
+# What Kafka answers to an end by the state of the transaction: (state, commit, epochs behind).
+FENCED, INVALID = "PRODUCER_FENCED", "INVALID_TXN_STATE"
+ENDS_V2 = {
+    ("Empty", False, 1): FENCED,
+    ("Empty", False, 0): "NONE 1000/2",
+    ("Empty", True, 1): FENCED,
+    ("Empty", True, 0): INVALID,
+    ("CompleteAbort", False, 1): "NONE 1000/1",
+    ("CompleteAbort", False, 0): "NONE 1000/2",
+    ("CompleteAbort", True, 1): FENCED,  # the coordinator's abort was first: see KAFKA-20785
+    ("CompleteAbort", True, 0): INVALID,
+    ("CompleteCommit", False, 1): INVALID,
+    ("CompleteCommit", False, 0): "NONE 1000/2",
+    ("CompleteCommit", True, 1): "NONE 1000/1",
+    ("CompleteCommit", True, 0): INVALID,
+    ("Ongoing", False, 1): FENCED,
+    ("Ongoing", False, 0): "NONE 1000/2",
+    ("Ongoing", True, 1): FENCED,
+    ("Ongoing", True, 0): "NONE 1000/2",
+}
+ENDS_V1 = {
+    ("Empty", False): INVALID,
+    ("Empty", True): INVALID,
+    ("CompleteAbort", False): "NONE",
+    ("CompleteAbort", True): INVALID,
+    ("CompleteCommit", False): INVALID,
+    ("CompleteCommit", True): "NONE",
+    ("Ongoing", False): "NONE",
+    ("Ongoing", True): "NONE",
+}
+
+
+def _bring_to(host: TransactionHost, state: str) -> None:
+    """To that state, at epoch 1."""
+    host.init()
+    if state in ("Empty", "Ongoing"):
+        host.init()
+    if state == "Ongoing":
+        host.add(1000, 1, 0, version=2)
+    if state.startswith("Complete"):
+        host.add(1000, 0, 0, version=2)
+        host.end(1000, 0, commit=state == "CompleteCommit", version=5)
+        host.write_markers()
+    assert host.state.startswith(f"{state} 1000/1")
+
+
+@pytest.mark.parametrize(("state", "commit", "behind"), ENDS_V2)
+def test_how_a_transaction_ends_in_transactions_v2(
+    host: TransactionHost, state: str, commit: bool, behind: int
+) -> None:
+    _bring_to(host, state)
+    expected = ENDS_V2[state, commit, behind]
+    assert host.end(1000, 1 - behind, commit=commit, version=5) == expected
+    if behind:
+        assert host.state.startswith(f"{state} 1000/1")
+    assert host.end(1000, 7, commit=commit, version=5) in (FENCED, "CONCURRENT_TRANSACTIONS")
+    if expected == INVALID:
+        assert host.end(4711, 1, version=5) == "INVALID_PRODUCER_ID_MAPPING"
+
+
+@pytest.mark.parametrize(("state", "commit"), ENDS_V1)
+def test_how_a_transaction_ends_in_the_old_flow(
+    host: TransactionHost, state: str, commit: bool
+) -> None:
+    _bring_to(host, state)
+    assert host.end(1000, 0, commit=commit) == FENCED
+    assert host.end(1000, 2, commit=commit) == FENCED
+    assert host.end(4711, 1, commit=commit) == "INVALID_PRODUCER_ID_MAPPING"
+    assert host.end(1000, 1, commit=commit) == ENDS_V1[state, commit]
 
 
 def test_a_late_end_hits_the_next_transaction_only_in_the_old_flow(host: TransactionHost) -> None:
@@ -128,13 +212,36 @@ def test_a_commit_that_races_the_coordinators_abort_is_fenced(host: TransactionH
     host.add(1000, 0, 0, version=2)
     host.tick(1000)
     assert host.state == "PrepareAbort 1000/1 [0]"
-    assert host.end(1000, 0, version=5) == "PRODUCER_FENCED"
-    host.write_markers()
+    assert host.end(1000, 0, version=5) == "CONCURRENT_TRANSACTIONS"
+    [markers] = host.write_markers()
+    assert (markers.producer_epoch, markers.transaction_version) == (1, 2)
     assert host.state == "CompleteAbort 1000/1"
     assert host.end(1000, 0, version=5) == "PRODUCER_FENCED"
+    assert host.end(1000, 0, version=4) == "PRODUCER_FENCED"
     host.restart()
     assert host.end(1000, 0, version=5) == "PRODUCER_FENCED"
-    assert host.end(1000, 0, commit=False, version=5) == "PRODUCER_FENCED"
+
+
+def test_an_abort_that_races_the_coordinators_abort_goes_on_with_the_next_epoch(
+    host: TransactionHost,
+) -> None:
+    host.init(timeout_ms=1000)
+    host.add(1000, 0, 0, version=2)
+    host.tick(1000)
+    host.write_markers()
+    assert host.end(1000, 0, commit=False, version=4) == "PRODUCER_FENCED"
+    assert host.end(1000, 0, commit=False, version=5) == "NONE 1000/1"
+    assert host.add(1000, 1, 0, version=2) == "NONE"
+
+
+def test_the_coordinators_abort_before_transactions_v2_fences_the_producer() -> None:
+    host = TransactionHost(transaction_version=1)
+    host.init(timeout_ms=1000)
+    host.add(1000, 0, 0)
+    host.tick(1000)
+    [markers] = host.write_markers()
+    assert (markers.producer_epoch, markers.transaction_version) == (1, 1)
+    assert host.end(1000, 0, commit=False) == "PRODUCER_FENCED"
 
 
 def test_a_timeout_rolls_back_and_only_then(host: TransactionHost) -> None:
@@ -216,7 +323,22 @@ def test_the_end_at_the_last_epoch_answers_with_a_new_producer_id(host: Transact
     assert host.state == "CompleteCommit 1001/0"
     assert host.end(1000, 32766, version=5) == "NONE 1001/0"
     assert host.add(1001, 0, 0, version=2) == "NONE"
-    assert host.end(1000, 32766, version=5) == "INVALID_PRODUCER_ID_MAPPING"
+    assert host.end(1000, 32766, version=5) == "PRODUCER_FENCED"
+    assert host.end(1000, 5, version=5) == "INVALID_PRODUCER_ID_MAPPING"
+
+
+def test_the_coordinators_abort_at_the_last_epoch_leaves_no_epoch_to_go_on_with(
+    host: TransactionHost,
+) -> None:
+    host.init()
+    set_epoch(host, 32766)
+    host.add(1000, 32766, 0, version=2)
+    host.tick(60_000)
+    [markers] = host.write_markers()
+    assert (markers.producer_id, markers.producer_epoch) == (1000, 32767)
+    assert host.end(1000, 32766, version=5) == "PRODUCER_FENCED"
+    assert host.end(1000, 32766, commit=False, version=5) == "PRODUCER_FENCED"
+    assert host.init() == "NONE 1001/0"
 
 
 def test_a_decided_transaction_is_finished_after_a_restart(host: TransactionHost) -> None:
@@ -277,6 +399,26 @@ def test_an_idle_transactional_id_expires(host: TransactionHost) -> None:
     assert host.log[-1][1] is None
     host.restart()
     assert ID not in host.shard.transactions
+
+
+def test_idle_transactional_ids_are_looked_for_once_an_interval() -> None:
+    host = TransactionHost(transactional_id_expiration_ms=10_000, expiry_check_interval_ms=60_000)
+    host.init()
+    host.tick(59_999)
+    assert ID in host.shard.transactions
+    host.tick(60_000)
+    assert ID not in host.shard.transactions
+
+
+def test_transactions_past_their_timeout_are_looked_for_once_an_interval() -> None:
+    host = TransactionHost(abort_check_interval_ms=10_000)
+    host.tick(1_000)
+    host.init(timeout_ms=1_000)
+    host.add(1000, 0, 0)
+    host.tick(9_999)
+    assert host.state == "Ongoing 1000/0 [0]"
+    host.tick(10_000)
+    assert host.state == "PrepareAbort 1000/1 [0]"
 
 
 def test_verification_names_the_partitions_that_are_missing(host: TransactionHost) -> None:

@@ -25,7 +25,9 @@ class TransactionHost:
     """Answers read as short strings: `NONE 1000/0` is producer id 1000, epoch 0."""
 
     def __init__(self, **options: int) -> None:
-        self.options = TransactionOptions(**options)
+        self.options = TransactionOptions(
+            **{"abort_check_interval_ms": 1, "expiry_check_interval_ms": 1, **options}
+        )
         self.log: list[tuple[bytes, bytes | None]] = []
         self.next_producer_id = 1000
         self.markers: deque[WriteMarkers] = deque()

@@ -1,17 +1,24 @@
 """Every version of the group APIs on the wire, as clients of all ages send them."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from tests.groups.conftest import SETTINGS
 from tests.groups.librdkafka_member import eventually
+from tidelog.protocol.apis.consumer_group_describe import ConsumerGroupDescribeRequest
 from tidelog.protocol.apis.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from tidelog.protocol.apis.create_topics import CreatableTopic, CreateTopicsRequest
 from tidelog.protocol.apis.delete_groups import DeleteGroupsRequest
 from tidelog.protocol.apis.describe_groups import DescribeGroupsRequest
 from tidelog.protocol.apis.find_coordinator import FindCoordinatorRequest
 from tidelog.protocol.apis.heartbeat import HeartbeatRequest
+from tidelog.protocol.apis.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from tidelog.protocol.apis.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from tidelog.protocol.apis.leave_group import LeaveGroupRequest, MemberIdentity
 from tidelog.protocol.apis.list_groups import ListGroupsRequest
@@ -32,6 +39,7 @@ from tidelog.protocol.apis.offset_fetch import (
     OffsetFetchRequestTopics,
 )
 from tidelog.protocol.apis.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from tidelog.protocol.apis.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from tidelog.protocol.errors import ErrorCode
 from tidelog.testing import Broker
 from tidelog.testing.wire import WireClient
@@ -200,6 +208,50 @@ def test_offsets_are_fetched_in_every_version(
     assert rows == {1: (5, "é", 0)} | ({} if everything else {0: (-1, "", 0)})
 
 
+@pytest.mark.parametrize("version", range(2, 11))
+def test_offsets_of_partitions_that_do_not_exist_are_refused(
+    client: WireClient, wire_broker: Broker, version: int
+) -> None:
+    group = f"no-such-partition-{version}"
+    topic = OffsetCommitRequestTopic(
+        name=TOPIC,
+        topic_id=topic_id(wire_broker),
+        partitions=[
+            OffsetCommitRequestPartition(
+                partition_index=index, committed_offset=1, committed_metadata=""
+            )
+            for index in (-7, 1, 3, 2)
+        ],
+    )
+    (answered,) = client.call(OffsetCommitRequest(group_id=group, topics=[topic]), version).topics
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert {row.partition_index: row.error_code for row in answered.partitions} == {
+        -7: unknown,
+        3: unknown,
+        1: 0,
+        2: 0,
+    }
+    fetched = client.call(OffsetFetchRequest(group_id=group, topics=None), 5)
+    assert sorted(row.partition_index for row in fetched.topics[0].partitions) == [1, 2]
+
+
+def test_only_partitions_that_do_not_exist_are_refused_without_the_coordinator(
+    client: WireClient,
+) -> None:
+    """The group is not made, and the member is not looked for."""
+    row = OffsetCommitRequestPartition(partition_index=3, committed_metadata="")
+    request = OffsetCommitRequest(
+        group_id="never-made",
+        member_id="nobody",
+        generation_id_or_member_epoch=7,
+        topics=[OffsetCommitRequestTopic(name=TOPIC, partitions=[row])],
+    )
+    (topic,) = client.call(request, 9).topics
+    assert [row.error_code for row in topic.partitions] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    groups = {row.group_id for row in client.call(ListGroupsRequest(), 4).groups}
+    assert "never-made" not in groups
+
+
 @pytest.mark.parametrize("version", range(6))
 def test_groups_are_listed_with_filters(client: WireClient, version: int) -> None:
     heartbeat = ConsumerGroupHeartbeatRequest(
@@ -252,6 +304,27 @@ def test_offsets_are_deleted(client: WireClient) -> None:
     assert fetched.topics[0].partitions[0].committed_offset == -1
 
 
+def test_offsets_of_partitions_that_do_not_exist_are_not_deleted(client: WireClient) -> None:
+    commit = OffsetCommitRequestTopic(
+        name=TOPIC,
+        partitions=[OffsetCommitRequestPartition(committed_offset=3, committed_metadata="")],
+    )
+    client.call(OffsetCommitRequest(group_id="delete-few", topics=[commit]), version=5)
+    topic = OffsetDeleteRequestTopic(
+        name=TOPIC,
+        partitions=[OffsetDeleteRequestPartition(partition_index=index) for index in (0, 3, -1)],
+    )
+    (answered,) = client.call(
+        OffsetDeleteRequest(group_id="delete-few", topics=[topic]), version=0
+    ).topics
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert {row.partition_index: row.error_code for row in answered.partitions} == {
+        0: 0,
+        3: unknown,
+        -1: unknown,
+    }
+
+
 def test_a_group_needs_a_name(client: WireClient) -> None:
     assert client.call(HeartbeatRequest(), version=3).error_code == ErrorCode.INVALID_GROUP_ID
     assert client.call(JoinGroupRequest(), version=3).error_code == ErrorCode.INVALID_GROUP_ID
@@ -282,3 +355,85 @@ def test_members_that_go_away_while_joining_do_no_harm(
     again = client.call(join(leader.member_id), version=3)
     assert (again.error_code, again.generation_id) == (0, 2)
     assert len(again.members) == 2, "it may come back: it stays until its session ends"
+
+
+def _beat(client: WireClient, group: str, member: str, epoch: int) -> Any:
+    request = ConsumerGroupHeartbeatRequest(group_id=group, member_id=member, member_epoch=epoch)
+    if epoch == 0:
+        request.rebalance_timeout_ms = 10_000
+        request.subscribed_topic_names = [TOPIC]
+        request.topic_partitions = []
+    return client.call(request, 1)
+
+
+def _set(client: WireClient, resource_type: int, name: str, setting: str, value: str) -> int:
+    change = AlterableConfig(name=setting, config_operation=0, value=value)
+    resource = AlterConfigsResource(
+        resource_type=resource_type, resource_name=name, configs=[change]
+    )
+    (row,) = client.call(IncrementalAlterConfigsRequest(resources=[resource]), 1).responses
+    code: int = row.error_code
+    return code
+
+
+@pytest.mark.parametrize(
+    ("resource_type", "setting"),
+    [(32, "consumer.assignment.interval.ms"), (4, "group.consumer.assignment.interval.ms")],
+)
+def test_the_assignment_interval_holds_at_once_for_a_group_or_for_the_broker(
+    client: WireClient, resource_type: int, setting: str
+) -> None:
+    group = f"interval-{resource_type}"
+    name = group if resource_type == 32 else ""
+    assert _set(client, resource_type, name, setting, "15000") == 0
+    assert _beat(client, group, "a", 0).member_epoch == 1
+    assert _beat(client, group, "b", 0).member_epoch == 1
+    assert _beat(client, group, "b", 1).member_epoch == 1, "the next assignment has to wait"
+    assert _set(client, resource_type, name, setting, "0") == 0
+    assert _beat(client, group, "b", 1).member_epoch == 2
+
+
+def test_the_assignment_interval_of_a_group_has_limits(client: WireClient) -> None:
+    setting = "consumer.assignment.interval.ms"
+    assert _set(client, 32, "limits", setting, "15001") == ErrorCode.INVALID_CONFIG
+    assert _set(client, 32, "limits", setting, "-1") == ErrorCode.INVALID_CONFIG
+
+
+@pytest.fixture(scope="module")
+def broker_at_group_version_0() -> Iterator[Broker]:
+    with Broker() as running:
+        with WireClient("127.0.0.1", running.port) as client:
+            update = FeatureUpdateKey(
+                feature="group.version", max_version_level=0, upgrade_type=_SAFE_DOWNGRADE
+            )
+            request = UpdateFeaturesRequest(feature_updates=[update], timeout_ms=20_000)
+            assert client.call(request, 1).error_code == 0
+        yield running
+
+
+_SAFE_DOWNGRADE = 2
+
+
+def test_group_version_0_has_no_consumer_protocol(broker_at_group_version_0: Broker) -> None:
+    with WireClient("127.0.0.1", broker_at_group_version_0.port) as client:
+        client.call(FindCoordinatorRequest(key="g"), version=0)
+        for version in range(2):
+            beat = ConsumerGroupHeartbeatRequest(
+                group_id="g",
+                member_id="m",
+                rebalance_timeout_ms=10_000,
+                subscribed_topic_names=["t"],
+                topic_partitions=[],
+            )
+            assert client.call(beat, version).error_code == ErrorCode.UNSUPPORTED_VERSION
+            (row,) = client.call(ConsumerGroupDescribeRequest(group_ids=["g"]), version).groups
+            assert row.error_code == ErrorCode.UNSUPPORTED_VERSION
+        # The classic protocol goes on.
+        join = JoinGroupRequest(
+            group_id="g",
+            session_timeout_ms=10_000,
+            rebalance_timeout_ms=10_000,
+            protocol_type="consumer",
+            protocols=[JoinGroupRequestProtocol(name="range", metadata=b"")],
+        )
+        assert client.call(join, 9).error_code == ErrorCode.MEMBER_ID_REQUIRED

@@ -141,6 +141,13 @@ def test_who_has_anything_left_may_change_any_number_of_partitions() -> None:
     assert mutate(quotas, 1, 50_000) == 500
 
 
+def test_changes_are_saved_up_over_the_span_that_is_set() -> None:
+    quotas = ClientQuotas(mutation_span_ms=2_000)
+    quotas.replace({(("user", "ann"),): {CONTROLLER_MUTATION_RATE: 2.0}})
+    assert mutate(quotas, 4, 0, refuses=False) == 0
+    assert mutate(quotas, 1, 0, refuses=False) == 500
+
+
 def test_who_is_not_refused_waits_after_the_change() -> None:
     quotas = quotas_of({(("user", "ann"),): {CONTROLLER_MUTATION_RATE: 2.0}})
     assert mutate(quotas, 22, 0, refuses=False) == 0

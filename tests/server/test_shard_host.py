@@ -39,8 +39,7 @@ def broker() -> Iterator[Broker]:
 @pytest.fixture
 def client(broker: Broker) -> Iterator[WireClient]:
     with WireClient("127.0.0.1", broker.port) as connected:
-        topic = CreatableTopic(name="t", num_partitions=1, replication_factor=1)
-        connected.call(CreateTopicsRequest(topics=[topic], timeout_ms=20_000), version=5)
+        create_topic(connected, "t", 1)
         yield connected
 
 
@@ -66,16 +65,23 @@ def join(group: str = "g") -> JoinGroupRequest:
     )
 
 
-def commit(group: str, count: int = 1) -> OffsetCommitRequest:
+def commit(
+    group: str, count: int = 1, *, topic: str = "t", metadata: str = ""
+) -> OffsetCommitRequest:
     rows = [
         OffsetCommitRequestPartition(
-            partition_index=index, committed_offset=index, committed_metadata=""
+            partition_index=index, committed_offset=index, committed_metadata=metadata
         )
         for index in range(count)
     ]
     return OffsetCommitRequest(
-        group_id=group, topics=[OffsetCommitRequestTopic(name="t", partitions=rows)]
+        group_id=group, topics=[OffsetCommitRequestTopic(name=topic, partitions=rows)]
     )
+
+
+def create_topic(client: WireClient, name: str, partitions: int) -> None:
+    topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1)
+    client.call(CreateTopicsRequest(topics=[topic], timeout_ms=20_000), version=5)
 
 
 def test_the_topic_is_made_when_somebody_asks_for_a_coordinator(
@@ -112,8 +118,11 @@ def test_who_waits_is_sent_away_when_the_partition_is_lost(
 
 def test_many_offsets_are_loaded_in_slices(broker: Broker, client: WireClient) -> None:
     find(client)
+    create_topic(client, "wide", 100)
     for group in range(20):
-        response = client.call(commit(f"g{group}", 2_000), version=5)
+        # As much to load as 2000 partitions with nothing to say.
+        wanted = commit(f"g{group}", 100, topic="wide", metadata="m" * 1_000)
+        response = client.call(wanted, version=5)
         assert {row.error_code for row in response.topics[0].partitions} == {0}
     broker.stop()
     broker.start()
@@ -126,7 +135,7 @@ def test_many_offsets_are_loaded_in_slices(broker: Broker, client: WireClient) -
             request = OffsetFetchRequest(group_id=f"g{group}", topics=None)
             (topic,) = again.call(request, version=5).topics
             assert {row.partition_index: row.committed_offset for row in topic.partitions} == {
-                index: index for index in range(2_000)
+                index: index for index in range(100)
             }
 
 
@@ -134,7 +143,9 @@ def test_what_does_not_fit_one_batch_is_written_as_several(
     broker: Broker, client: WireClient
 ) -> None:
     find(client)
-    response = client.call(commit("big", 30_000), version=5)
+    create_topic(client, "wide", 300)
+    request = commit("big", 300, topic="wide", metadata="m" * 4_000)
+    response = client.call(request, version=5)
     assert {row.error_code for row in response.topics[0].partitions} == {0}
     broker.stop()
     broker.start()
@@ -142,7 +153,7 @@ def test_what_does_not_fit_one_batch_is_written_as_several(
         everything = OffsetFetchRequest(group_id="big", topics=None)
         eventually(lambda: again.call(everything, version=5).error_code == 0, "everything loaded")
         (topic,) = again.call(everything, version=5).topics
-        assert len(topic.partitions) == 30_000
+        assert len(topic.partitions) == 300
         deleted = again.call(DeleteGroupsRequest(groups_names=["big"]), version=1)
         assert [row.error_code for row in deleted.results] == [0]
         assert again.call(everything, version=5).topics == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from tidelog.protocol.compression import Compression
 from tidelog.protocol.control_records import encode_end_marker
@@ -100,7 +101,7 @@ class History:
         return min(self.open_transactions.values(), default=self.next_offset)
 
     def task(
-        self, *, now_ms: int, delete_retention_ms: int = 100, **options: int
+        self, *, now_ms: int, delete_retention_ms: int = 100, **options: Any
     ) -> CompactionTask:
         stable = self.last_stable_offset
         uncleanable = max(base for base in self.bases if base <= stable)

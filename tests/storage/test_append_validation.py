@@ -9,8 +9,9 @@ import pytest
 
 from tests.storage.log_making import NOW_MS, content, make_batch, make_log, read_all
 from tidelog.protocol.compression import Compression
-from tidelog.protocol.errors import ApiError, ErrorCode
+from tidelog.protocol.errors import ApiError, ErrorCode, RecordsError
 from tidelog.protocol.record_batch import TimestampType, read_header, write_crc
+from tidelog.protocol.records import Record, encode_batch
 from tidelog.storage.append_result import Origin
 
 HOUR_MS = 3600 * 1000
@@ -26,6 +27,16 @@ def refused(tmp_path: Path, batches: memoryview, **settings: Any) -> ErrorCode:
     log.append_as_leader(make_batch(), 0, NOW_MS)
     assert len(read_all(log)) == 1
     return caught.value.code
+
+
+def record_errors(
+    tmp_path: Path, batches: memoryview, **settings: Any
+) -> tuple[ErrorCode, str, list[tuple[int, str | None]]]:
+    log = make_log(tmp_path / "log", **settings)
+    with pytest.raises(RecordsError) as caught:
+        log.append_as_leader(batches, 0, NOW_MS)
+    assert log.log_end_offset == 0
+    return caught.value.code, caught.value.message, list(caught.value.record_errors)
 
 
 def patched(batch: memoryview, at: int, data: bytes, *, fix_crc: bool = True) -> memoryview:
@@ -129,6 +140,101 @@ def test_a_compacted_topic_needs_keys(tmp_path: Path, compression: Compression) 
     batch = make_batch(2, key=None, compression=compression)
     code = refused(tmp_path, batch, cleanup_policy=frozenset({"compact"}))
     assert code is ErrorCode.INVALID_RECORD
+
+
+COMPACT = {"cleanup_policy": frozenset({"compact"})}
+
+
+@pytest.mark.parametrize("compression", [Compression.NONE, Compression.ZSTD])
+def test_the_records_without_a_key_are_named(tmp_path: Path, compression: Compression) -> None:
+    records = [
+        Record(index, NOW_MS, None if index % 10 == 3 else b"k", b"v") for index in range(100)
+    ]
+    batch = memoryview(encode_batch(records, compression=compression))
+    code, message, errors = record_errors(tmp_path, batch, **COMPACT)
+    text = "Compacted topic cannot accept message without key in topic partition orders-0"
+    assert code is ErrorCode.INVALID_RECORD
+    assert errors == [(index, text) for index in range(3, 100, 10)]
+    assert message.startswith("One or more records have been rejected due to 10 record errors")
+    assert message.count("RecordError(batchIndex=") == 3
+
+
+def test_the_records_out_of_their_time_are_named(tmp_path: Path) -> None:
+    stamps = [NOW_MS, NOW_MS - 1001, -1, NOW_MS + HOUR_MS + 1]
+    batch = make_batch(timestamps=stamps)
+    code, message, errors = record_errors(tmp_path, batch, message_timestamp_before_max_ms=1000)
+    assert code is ErrorCode.INVALID_TIMESTAMP
+    assert message == "One or more records have been rejected due to invalid timestamp"
+    assert [index for index, _ in errors] == [1, 3]
+    assert errors[0][1] == (
+        f"Timestamp {NOW_MS - 1001} of message with offset 1 is out of range. The timestamp should"
+        f" be within [{NOW_MS - 1000}, {NOW_MS + HOUR_MS}]"
+    )
+
+
+def test_late_records_are_named_on_a_topic_with_no_settings_of_its_own(tmp_path: Path) -> None:
+    batch = make_batch(timestamps=[NOW_MS + HOUR_MS + 5, NOW_MS])
+    code, _, errors = record_errors(tmp_path, batch)
+    assert (code, [index for index, _ in errors]) == (ErrorCode.INVALID_TIMESTAMP, [0])
+
+
+def test_a_record_without_a_key_and_one_out_of_time_are_both_named(tmp_path: Path) -> None:
+    records = [Record(0, NOW_MS, None, b"v"), Record(1, NOW_MS + 2 * HOUR_MS, b"k", b"v")]
+    code, _, errors = record_errors(tmp_path, memoryview(encode_batch(records)), **COMPACT)
+    assert code is ErrorCode.INVALID_TIMESTAMP
+    assert [index for index, _ in errors] == [0, 1]
+
+
+@pytest.mark.parametrize("timestamp_type", ["CreateTime", "LogAppendTime"])
+def test_every_record_of_a_batch_that_claims_append_time_is_named(
+    tmp_path: Path, timestamp_type: str
+) -> None:
+    batch = make_batch(2, timestamp_type=TimestampType.LOG_APPEND_TIME)
+    code, _, errors = record_errors(tmp_path, batch, message_timestamp_type=timestamp_type)
+    assert code is ErrorCode.INVALID_TIMESTAMP
+    assert [index for index, _ in errors] == [0, 1]
+
+
+def _damaged(compression: Compression = Compression.NONE) -> list[memoryview]:
+    """Batches whose checksum is right and whose records cannot be read."""
+    size = len(make_batch(3, compression=compression))
+    damaged = [
+        patched(make_batch(3, compression=compression), 61, b"\xff\xff\xff"),
+        patched(make_batch(3, compression=compression), size - 3, b"\x7f\x7f\x7f"),
+    ]
+    if compression is Compression.NONE:
+        trailing = bytearray(make_batch(3)) + b"??"
+        trailing[8:12] = struct.pack(">i", len(trailing) - 12)
+        write_crc(trailing, 0, len(trailing))
+        same_offsets = bytearray(make_batch(3))
+        assert same_offsets[64] == 0  # length, attributes, timestamp delta, then the offset's delta
+        same_offsets[64] = 2
+        write_crc(same_offsets, 0, len(same_offsets))
+        damaged += [memoryview(trailing), memoryview(same_offsets)]
+    return damaged
+
+
+@pytest.mark.parametrize("compression", [Compression.NONE, Compression.LZ4, Compression.ZSTD])
+def test_records_that_do_not_parse_are_refused_where_the_topic_validates(
+    tmp_path: Path, compression: Compression
+) -> None:
+    for number, batch in enumerate(_damaged(compression)):
+        code = refused(tmp_path / str(number), batch, record_validation_enable=True)
+        assert code is ErrorCode.INVALID_RECORD
+
+
+def test_whole_records_pass_where_the_topic_validates(tmp_path: Path) -> None:
+    log = make_log(tmp_path, record_validation_enable=True)
+    for compression in Compression:
+        log.append_as_leader(make_batch(3, key=None, compression=compression), 0, NOW_MS)
+    assert log.log_end_offset == 3 * len(Compression)
+
+
+def test_nothing_looks_inside_a_batch_unless_a_setting_wants_it(tmp_path: Path) -> None:
+    log = make_log(tmp_path)
+    for batch in _damaged():
+        log.append_as_leader(batch, 0, NOW_MS)
+    assert log.log_end_offset == 12
 
 
 def test_append_time_replaces_the_timestamps(tmp_path: Path) -> None:

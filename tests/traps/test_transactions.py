@@ -82,7 +82,7 @@ def test_trap_31_end_txn_v5_raises_the_epoch_and_a_retry_gets_the_same(
     assert (first.error_code, first.producer_epoch) == (0, epoch + 1)
     wait_until_stable(wire, topic)
 
-    retried = producer.end(version=5, epoch=epoch)
+    retried = producer.end_once_complete(version=5, epoch=epoch)
 
     assert (retried.error_code, retried.producer_id) == (0, first.producer_id)
     assert retried.producer_epoch == epoch + 1
@@ -97,9 +97,25 @@ def test_trap_31_a_commit_that_races_the_coordinators_abort_is_fenced(
     producer.init()
     producer.produce(topic, b"too late", version=12)
     wait_until_stable(wire, topic)  # the coordinator has rolled it back
-    assert producer.end(version=5).error_code == ErrorCode.PRODUCER_FENCED
+    assert producer.end_once_complete(version=5).error_code == ErrorCode.PRODUCER_FENCED
     assert committed_values(wire, topic) == []
     assert producer.produce(topic, b"later", version=12) is ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+def test_trap_31_a_producer_whose_transaction_timed_out_aborts_and_goes_on(
+    wire: WireClient, make_topic: MakeTopic
+) -> None:
+    topic = make_topic()
+    producer = TransactionalProducer(wire, timeout_ms=2_000)  # enough for the second one
+    producer.init()
+    producer.produce(topic, b"too late", version=12)
+    wait_until_stable(wire, topic)
+    answer = producer.end_once_complete(commit=False, version=5)
+    assert (answer.error_code, answer.producer_epoch) == (0, 1)
+    assert producer.produce(topic, b"in time", version=12) is ErrorCode.NONE
+    assert producer.end(version=5).error_code == 0
+    wait_until_stable(wire, topic)
+    assert committed_values(wire, topic) == [b"in time"]
 
 
 def test_trap_32_an_end_while_the_previous_one_completes_is_concurrent(
@@ -124,15 +140,22 @@ def test_trap_32_an_end_while_the_previous_one_completes_is_concurrent(
     assert committed_values(wire, topic) == [b"a"]
 
 
-@pytest.mark.parametrize("version", [0, 1, 4, 5])
-def test_trap_32_an_empty_commit_succeeds(wire: WireClient, version: int) -> None:
+@pytest.mark.parametrize("version", range(6))
+@pytest.mark.parametrize("commit", [True, False])
+def test_trap_32_only_transactions_v2_end_an_empty_transaction_and_only_by_an_abort(
+    wire: WireClient, version: int, commit: bool
+) -> None:
+    """Clients do not ask for it: a commit of nothing ends in the client."""
     producer = TransactionalProducer(wire)
     producer.init()
-    assert producer.end(version=version).error_code == 0
-    assert producer.end(version=version).error_code == 0
+    answer = producer.end(commit=commit, version=version)
+    if version == 5 and not commit:
+        assert (answer.error_code, answer.producer_epoch) == (0, 1)
+    else:
+        assert answer.error_code == ErrorCode.INVALID_TXN_STATE
 
 
-@pytest.mark.parametrize("version", [0, 3, 6])
+@pytest.mark.parametrize("version", [0, 3, 5])
 def test_trap_33_timeouts_above_the_maximum_are_rejected(wire: WireClient, version: int) -> None:
     producer = TransactionalProducer(wire, timeout_ms=15 * 60 * 1000 + 1)
     assert producer.init(version=version) is ErrorCode.INVALID_TRANSACTION_TIMEOUT

@@ -102,6 +102,15 @@ class TransactionalProducer:
             self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
         return answer
 
+    def end_once_complete(self, **options: Any) -> Any:
+        """As clients do: asks again while the end before it is still being completed."""
+        deadline = time.monotonic() + WAIT_S
+        while True:
+            answer = self.end(**options)
+            if answer.error_code not in _WAIT_FOR or time.monotonic() > deadline:
+                return answer
+            time.sleep(PAUSE_S)
+
     def add_offsets(self, group: str, *, version: int = 3) -> ErrorCode:
         request = AddOffsetsToTxnRequest(
             transactional_id=self.transactional_id,

@@ -74,9 +74,10 @@ def test_a_helper_process_does_the_work(history: History) -> None:
 
 
 def test_a_helper_that_dies_fails_its_pass_and_is_replaced(history: History) -> None:
-    passes = Passes(bytes_per_second_max=1.0)
+    passes = Passes()
     try:
-        passes.process.submit(history.task(now_ms=0), passes.posted.put)
+        slow = history.task(now_ms=0, bytes_per_second_max=1.0)
+        passes.process.submit(slow, passes.posted.put)
         while passes.process.pid is None and passes.posted.empty():
             os.sched_yield()
         assert passes.process.pid is not None
@@ -117,15 +118,13 @@ def test_a_helper_that_talks_nonsense_fails_its_pass_for_good(
 
 def test_a_helper_does_not_outlive_a_killed_node(history: History, tmp_path: Path) -> None:
     task = tmp_path / "task.json"
-    task.write_bytes(msgspec.json.encode(history.task(now_ms=0)))
+    task.write_bytes(msgspec.json.encode(history.task(now_ms=0, bytes_per_second_max=10.0)))
     program = f"""
 import msgspec, sys, threading
 from tidelog.storage.compaction import CompactionTask
 from tidelog.storage.compaction import failed_pass, run_task
 from tidelog.world.operating_system.helper_process import HelperProcess
-process = HelperProcess(
-    run_task, failed_pass, lambda callback: callback(), bytes_per_second_max=10.0
-)
+process = HelperProcess(run_task, failed_pass, lambda callback: callback())
 task = msgspec.json.decode(open({str(task)!r}).read(), type=CompactionTask)
 process.submit(task, lambda event: None)
 while process.pid is None: pass

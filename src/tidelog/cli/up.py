@@ -20,7 +20,7 @@ NOT_SETTINGS = {"TIDELOG_BOOTSTRAP", "TIDELOG_STATE_DIR", "TIDELOG_UNCOMPILED"}
     "--config",
     "config_file",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="A TOML file with settings.",
+    help="A file with settings: TOML, or a server.properties of Kafka.",
 )
 @click.option(
     "--set", "-s", "settings", multiple=True, metavar="NAME=VALUE", help="A setting of the node."
@@ -66,10 +66,13 @@ def command(
 
 
 def _greet(node: "Node") -> None:
-    host, port = node.addresses[0]
-    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    from tidelog.server.listener import DEFAULT_PORT
+    from tidelog.world.network import ANY_HOST
+
+    listener, address = node.listeners[0], node.advertised_addresses[0]
     config = node.config
-    option = "" if port == 9092 else f" -b {address}"
+    is_usual = listener.port == DEFAULT_PORT and listener.host in (*ANY_HOST, "127.0.0.1")
+    option = "" if is_usual else f" -b {address}"
     click.echo(
         f"""
 Tidelog is ready. Kafka clients connect to {address}.

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
-from tidelog.cluster.broker_config import BROKER_SETTINGS
+from tidelog.cluster.broker_config import BROKER_SETTINGS, needs_listener_prefix
 from tidelog.cluster.client_metrics_config import (
     CLIENT_METRICS_SETTINGS,
     validate_client_metrics_config,
@@ -20,6 +20,9 @@ from tidelog.cluster.records.settings import ConfigRecord
 from tidelog.cluster.topic_config import TOPIC_SETTINGS, effective_value, validate_topic_config
 from tidelog.protocol.errors import ApiError, ErrorCode
 from tidelog.protocol.schema import Message
+
+MIN_INSYNC_REPLICAS = "min.insync.replicas"
+_VALUE_LENGTH_MAX = (1 << 15) - 1
 
 
 class Operation(IntEnum):
@@ -123,14 +126,31 @@ def _change(
     names = [operation.name for operation in operations]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise ApiError(ErrorCode.INVALID_REQUEST, f"Error due to duplicate config keys: {twice}")
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST, f"Error due to duplicate config keys: {', '.join(twice)}"
+        )
+    nulls = [
+        each.name
+        for each in operations
+        if each.value is None and each.operation != Operation.DELETE
+    ]
+    if nulls:
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST, f"Null value not supported for : {', '.join(nulls)}"
+        )
     before = image.configs.get(resource, {})
     after = dict(before)
     for operation in operations:
         if operation.operation == Operation.DELETE:
             after.pop(operation.name, None)
         else:
-            after[operation.name] = _new_value(operation, schema, resource, image, settings)
+            value = _new_value(operation, schema, resource, image, settings)
+            if len(value) > _VALUE_LENGTH_MAX:
+                raise ApiError(
+                    ErrorCode.INVALID_CONFIG,
+                    f"The value of {operation.name} is longer than {_VALUE_LENGTH_MAX} characters.",
+                )
+            after[operation.name] = value
     _validate(resource, after, names, image, settings)
     # Brokers are told even of values that stay: what they point at may have changed.
     always = resource.type == ConfigResourceType.BROKER
@@ -153,10 +173,7 @@ def _new_value(
     image: MetadataImage,
     settings: ControllerSettings,
 ) -> str:
-    if operation.value is None:
-        raise ApiError(
-            ErrorCode.INVALID_REQUEST, f"Null value not supported for : {operation.name}"
-        )
+    assert operation.value is not None
     if operation.operation == Operation.SET:
         return operation.value
     if operation.operation not in (Operation.APPEND, Operation.SUBTRACT):
@@ -197,6 +214,7 @@ def _validate(
             validate_topic_config(after)
         case ConfigResourceType.BROKER:
             _validate_broker(resource.name, after, names, image)
+            _check_somebody_can_connect({**settings.effective_broker_config(image), **after})
         case ConfigResourceType.GROUP:
             if not resource.name:
                 raise ApiError(
@@ -219,12 +237,72 @@ def _validate_broker(
             raise ApiError(
                 ErrorCode.INVALID_REQUEST, f"Unexpected broker id, there is no broker {name}."
             )
-    fixed = sorted(each for each in names if not BROKER_SETTINGS[each].dynamic)
-    if fixed:
-        raise ApiError(
-            ErrorCode.INVALID_REQUEST, f"Cannot update these configs dynamically: {fixed}"
+    made = [each for each in names if each in after]
+    _refuse_broker_settings(
+        "Cannot update these configs dynamically",
+        [_with_reason(each) for each in made if _is_fixed(each)],
+    )
+    _refuse_broker_settings(
+        "These security configs can be dynamically updated only per-listener using the listener "
+        "prefix",
+        [each for each in made if needs_listener_prefix(each)],
+    )
+    if not name:
+        _refuse_broker_settings(
+            "Cannot update these configs at default cluster level, broker id must be specified",
+            [each for each in made if (known := BROKER_SETTINGS.get(each)) and known.per_broker],
         )
-    BROKER_SETTINGS.parse(after)
+    _validate_min_insync_replicas(name, after, names)
+    try:
+        # Names that nobody knows are kept as they are, as in Kafka.
+        BROKER_SETTINGS.parse(
+            {each: text for each, text in after.items() if each in BROKER_SETTINGS}
+        )
+    except ApiError as error:
+        raise ApiError(ErrorCode.INVALID_REQUEST, error.message) from None
+
+
+def _check_somebody_can_connect(broker_config: Mapping[str, str]) -> None:
+    limit = broker_config.get("max.connections.per.ip", "1").strip()
+    if limit == "0" and not broker_config.get("max.connections.per.ip.overrides", "").strip():
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST,
+            "max.connections.per.ip can be 0 only if max.connections.per.ip.overrides is set.",
+        )
+
+
+def _is_fixed(name: str) -> bool:
+    setting = BROKER_SETTINGS.get(name)
+    return setting is not None and not setting.dynamic
+
+
+def _with_reason(name: str) -> str:
+    reason = BROKER_SETTINGS[name].reason
+    return f"{name} ({reason})" if reason else name
+
+
+def _refuse_broker_settings(problem: str, names: Sequence[str]) -> None:
+    if names:
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"{problem}: {', '.join(names)}")
+
+
+def _validate_min_insync_replicas(
+    name: str, after: Mapping[str, str], names: Sequence[str]
+) -> None:
+    """The controller decides by it, so it is the same for all brokers and always there."""
+    if MIN_INSYNC_REPLICAS not in names:
+        return
+    if name:
+        raise ApiError(
+            ErrorCode.INVALID_CONFIG,
+            f"{MIN_INSYNC_REPLICAS} cannot be altered for one broker, only for all of them or for "
+            "a topic.",
+        )
+    if MIN_INSYNC_REPLICAS not in after:
+        raise ApiError(
+            ErrorCode.INVALID_CONFIG,
+            f"{MIN_INSYNC_REPLICAS} of all brokers cannot be removed, only altered.",
+        )
 
 
 def _type_name(resource_type: int) -> str:

@@ -7,13 +7,14 @@ the node's own configuration, and the default.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import IntEnum
+from itertools import dropwhile
 from typing import NamedTuple
 
-from tidelog.cluster.broker_config import BROKER_SETTINGS
+from tidelog.cluster.broker_config import BROKER_SETTINGS, broker_setting_names
 from tidelog.cluster.client_metrics_config import CLIENT_METRICS_SETTINGS
-from tidelog.cluster.config_schema import ConfigType, Schema, Setting
+from tidelog.cluster.config_schema import ConfigType, Schema, Setting, Verdict
 from tidelog.cluster.group_config import GROUP_SETTINGS
 from tidelog.cluster.image import MetadataImage
 from tidelog.cluster.topic_config import TOPIC_SETTINGS
@@ -62,25 +63,45 @@ class BrokerConfigLayers(NamedTuple):
     dynamic: Mapping[str, str]
     dynamic_default: Mapping[str, str]
     static: Mapping[str, str]
+    schema: Schema = BROKER_SETTINGS
 
     @classmethod
     def of(
-        cls, image: MetadataImage, broker_id: int, static: Mapping[str, str]
+        cls,
+        image: MetadataImage,
+        broker_id: int,
+        static: Mapping[str, str],
+        schema: Schema = BROKER_SETTINGS,
     ) -> BrokerConfigLayers:
-        return cls(image.broker_configs(broker_id), image.cluster_configs(), static)
+        return cls(image.broker_configs(broker_id), image.cluster_configs(), static, schema)
 
-    def synonyms(self, name: str) -> Iterator[ConfigSynonym]:
+    def synonyms(self, name: str) -> list[ConfigSynonym]:
+        """The values that a broker setting has under its name and, after those, under others."""
+        return list(dropwhile(lambda each: each.name != name, self.values(name)))
+
+    def values(self, name: str) -> list[ConfigSynonym]:
         """All the values that a broker setting has, the one that holds first."""
+        names = broker_setting_names(name)
+        found = []
         for values, source in (
             (self.dynamic, ConfigSource.DYNAMIC_BROKER_CONFIG),
             (self.dynamic_default, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG),
             (self.static, ConfigSource.STATIC_BROKER_CONFIG),
         ):
-            if name in values:
-                yield ConfigSynonym(name, values[name], source)
-        setting = BROKER_SETTINGS.get(name)
-        if setting is not None and setting.default is not None:
-            yield ConfigSynonym(name, setting.default, ConfigSource.DEFAULT_CONFIG)
+            if values:
+                for each in names:
+                    if each in values:
+                        found.append(ConfigSynonym(each, values[each], source))
+        for each in names:
+            if each in self.schema.names:
+                default = self.schema[each].default
+                if default is not None:
+                    found.append(ConfigSynonym(each, default, ConfigSource.DEFAULT_CONFIG))
+        return found
+
+    def is_set(self, name: str) -> bool:
+        """Whether somebody has made this setting."""
+        return name in self.dynamic or name in self.dynamic_default or name in self.static
 
 
 def describe_topic_config(
@@ -94,7 +115,14 @@ def describe_group_config(
     overrides: Mapping[str, str], broker: BrokerConfigLayers
 ) -> list[ConfigEntry]:
     """Every setting of a group."""
-    return _describe(GROUP_SETTINGS, overrides, ConfigSource.GROUP_CONFIG, broker)
+    entries = _describe(GROUP_SETTINGS, overrides, ConfigSource.GROUP_CONFIG, broker)
+    # Those that have no counterpart among the broker's settings have a default of their own.
+    return [
+        entry
+        if GROUP_SETTINGS[entry.name].synonyms
+        else entry._replace(synonyms=[*entry.synonyms, _default(GROUP_SETTINGS[entry.name])])
+        for entry in entries
+    ]
 
 
 def describe_client_metrics_config(overrides: Mapping[str, str]) -> list[ConfigEntry]:
@@ -106,24 +134,41 @@ def describe_client_metrics_config(overrides: Mapping[str, str]) -> list[ConfigE
 
 
 def describe_broker_config(broker: BrokerConfigLayers) -> list[ConfigEntry]:
-    """Every setting of a broker."""
-    return [
-        _entry(setting, list(broker.synonyms(setting.name)), read_only=not setting.dynamic)
-        for setting in BROKER_SETTINGS
+    """Every setting of a broker, and whatever else was set for it."""
+    listed = [
+        _entry(setting, _broker_synonyms(setting, broker), read_only=not setting.dynamic)
+        for setting in broker.schema
+        if not setting.hidden or broker.is_set(setting.name)
+    ]
+    made = {*broker.dynamic, *broker.dynamic_default, *broker.static}
+    return listed + [
+        _entry(_unlisted(name, broker.schema), broker.synonyms(name), read_only=True)
+        for name in sorted(made - broker.schema.names)
     ]
 
 
 def describe_cluster_config(image: MetadataImage) -> list[ConfigEntry]:
     """The settings that were made for all brokers: there are no others to tell of."""
+    source = ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
     return [
         _entry(
-            BROKER_SETTINGS[name],
-            [ConfigSynonym(name, value, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG)],
-            read_only=False,
+            _unlisted(name, BROKER_SETTINGS),
+            [ConfigSynonym(name, value, source)],
+            read_only=name not in BROKER_SETTINGS.names,
         )
         for name, value in sorted(image.cluster_configs().items())
-        if name in BROKER_SETTINGS
     ]
+
+
+def _unlisted(name: str, schema: Schema) -> Setting:
+    """A setting by a name that anybody may have made up."""
+    return schema.get(name) or Setting(name, ConfigType.UNKNOWN, None, "Not known to this node.")
+
+
+def _broker_synonyms(setting: Setting, broker: BrokerConfigLayers) -> list[ConfigSynonym]:
+    if setting.verdict is Verdict.CONSTANT:
+        return [_default(setting)]
+    return broker.synonyms(setting.name)
 
 
 def _describe(
@@ -147,11 +192,17 @@ def _synonyms(
     found = []
     if setting.name in overrides:
         found.append(ConfigSynonym(setting.name, overrides[setting.name], source))
-    for synonym in setting.synonyms:
-        found += broker.synonyms(synonym.name)
-    # A default comes after everything that somebody has set, under whichever of the names.
-    found.sort(key=lambda each: each.source is ConfigSource.DEFAULT_CONFIG)
+    if setting.synonyms:
+        name = setting.synonyms[0].name
+        values = broker.values(name)
+        # A default in another unit is no value that somebody has chosen.
+        is_chosen = bool(values) and values[0].source is not ConfigSource.DEFAULT_CONFIG
+        found += values if is_chosen else dropwhile(lambda each: each.name != name, values)
     return found
+
+
+def _default(setting: Setting) -> ConfigSynonym:
+    return ConfigSynonym(setting.name, setting.default, ConfigSource.DEFAULT_CONFIG)
 
 
 def _entry(setting: Setting, synonyms: list[ConfigSynonym], *, read_only: bool) -> ConfigEntry:
@@ -170,7 +221,7 @@ def _entry(setting: Setting, synonyms: list[ConfigSynonym], *, read_only: bool) 
         value=value,
         source=source,
         type=setting.type,
-        documentation=setting.documentation,
+        documentation=setting.description,
         read_only=read_only,
         sensitive=setting.sensitive,
         synonyms=synonyms,

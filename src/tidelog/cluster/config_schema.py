@@ -6,8 +6,8 @@ refuses wrong ones with INVALID_CONFIG. A `Schema` is the table of all settings 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from enum import IntEnum
+from collections.abc import Callable, Iterable, Iterator, KeysView, Mapping
+from enum import Enum, IntEnum
 from typing import Any, NamedTuple
 
 from tidelog.protocol.errors import ApiError, ErrorCode
@@ -19,6 +19,7 @@ LONG_MAX = (1 << 63) - 1
 class ConfigType(IntEnum):
     """Types of settings, with the numbers of DescribeConfigs."""
 
+    UNKNOWN = 0
     BOOLEAN = 1
     STRING = 2
     INT = 3
@@ -30,10 +31,16 @@ class ConfigType(IntEnum):
     PASSWORD = 9
 
 
-class Importance(IntEnum):
-    LOW = 0
-    MEDIUM = 1
-    HIGH = 2
+class Verdict(Enum):
+    """What becomes of a setting that somebody makes."""
+
+    USED = "used"
+    CONSTANT = "constant"
+    """Taken, but the default is what holds whatever was set."""
+    MEANINGLESS = "meaningless"
+    """Taken and told back, but nothing here corresponds to it."""
+    REFUSED = "refused"
+    """Only the default is taken: any other value asks for what the node does not have."""
 
 
 _INTEGER_MAX = {ConfigType.SHORT: (1 << 15) - 1, ConfigType.INT: INT_MAX, ConfigType.LONG: LONG_MAX}
@@ -57,13 +64,32 @@ class Setting(NamedTuple):
     default: str | None
     documentation: str
     validator: Validator | None = None
-    importance: Importance = Importance.MEDIUM
     synonyms: tuple[Synonym, ...] = ()
-    dynamic: bool = True  # may be changed while the broker runs
+    dynamic: bool = True
+    """May be changed while the broker runs."""
+    per_broker: bool = False
+    """May be changed for one broker only, not for all at once."""
+    hidden: bool = False
+    """Described only when it was set."""
+    verdict: Verdict = Verdict.USED
+    reason: str = ""
+    """Why it is not used, as the rest of a sentence."""
 
     @property
     def sensitive(self) -> bool:
-        return self.type == ConfigType.PASSWORD
+        return is_sensitive(self.type)
+
+    @property
+    def description(self) -> str:
+        """What it means, and what becomes of it here."""
+        match self.verdict:
+            case Verdict.CONSTANT:
+                return f"{self.documentation} It is always {self.default} here: {self.reason}."
+            case Verdict.MEANINGLESS:
+                return f"{self.documentation} It has no effect here: {self.reason}."
+            case Verdict.REFUSED:
+                return f"{self.documentation} It cannot be changed here: {self.reason}."
+        return self.documentation
 
     def parse(self, text: str) -> Any:
         """The typed value; ApiError(INVALID_CONFIG) when the text is not one or not allowed."""
@@ -86,6 +112,11 @@ class Setting(NamedTuple):
         )
 
 
+def is_sensitive(kind: ConfigType) -> bool:
+    """Whether a value of this type is kept to ourselves; who knows what an unknown one holds."""
+    return kind in (ConfigType.PASSWORD, ConfigType.UNKNOWN)
+
+
 def _parse_boolean(text: str) -> bool:
     lowered = text.lower()
     if lowered not in ("true", "false"):
@@ -105,6 +136,7 @@ def parse_list(text: str) -> list[str]:
 
 
 _PARSERS: dict[ConfigType, Callable[[str], Any]] = {
+    ConfigType.UNKNOWN: str,
     ConfigType.BOOLEAN: _parse_boolean,
     ConfigType.STRING: str,
     ConfigType.INT: _parse_integer,
@@ -157,15 +189,25 @@ def each_of(*allowed: str) -> Validator:
 
 
 class Schema:
-    """The settings of one kind of resource, by name."""
+    """The settings of one kind of resource, by name.
 
-    def __init__(self, kind: str, settings: Iterable[Setting]) -> None:
+    `others` knows settings whose names cannot be listed, such as those with a listener's name in
+    them; iteration leaves them out.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        settings: Iterable[Setting],
+        others: Callable[[str], Setting | None] = lambda name: None,
+    ) -> None:
         self.kind = kind
         self._settings = {setting.name: setting for setting in settings}
+        self._others = others
 
     def __getitem__(self, name: str) -> Setting:
         """The setting; ApiError(INVALID_CONFIG) with the nearest name when there is none."""
-        setting = self._settings.get(name)
+        setting = self.get(name)
         if setting is None:
             raise ApiError(
                 ErrorCode.INVALID_CONFIG,
@@ -174,7 +216,7 @@ class Schema:
         return setting
 
     def __contains__(self, name: object) -> bool:
-        return name in self._settings
+        return isinstance(name, str) and self.get(name) is not None
 
     def __iter__(self) -> Iterator[Setting]:
         return iter(self._settings.values())
@@ -182,8 +224,13 @@ class Schema:
     def __len__(self) -> int:
         return len(self._settings)
 
+    @property
+    def names(self) -> KeysView[str]:
+        """The names of the settings that are listed."""
+        return self._settings.keys()
+
     def get(self, name: str) -> Setting | None:
-        return self._settings.get(name)
+        return self._settings.get(name) or self._others(name)
 
     def parse(self, values: Mapping[str, str]) -> dict[str, Any]:
         """Typed values of the settings that are given."""

@@ -1,4 +1,4 @@
-"""The settings of topics: Kafka's, and `durability`.
+"""The settings of topics: Kafka's, `durability` and `record.validation.enable`.
 
 A topic's value of a setting is the one made for the topic, else the broker's setting of another
 name that stands in for it (its synonyms, in order), else the default.
@@ -14,10 +14,10 @@ from typing import Any
 from tidelog.cluster.config_schema import (
     LONG_MAX,
     ConfigType,
-    Importance,
     Schema,
     Setting,
     Synonym,
+    Verdict,
     at_least,
     between,
     each_of,
@@ -31,6 +31,10 @@ _DAY_MS = 24 * _HOUR_MS
 
 BOOLEAN, STRING, INT = ConfigType.BOOLEAN, ConfigType.STRING, ConfigType.INT
 LONG, DOUBLE, LIST = ConfigType.LONG, ConfigType.DOUBLE, ConfigType.LIST
+
+_NO_REMOTE_STORAGE = "this node has no remote storage"
+_BY_DURABILITY = "durability decides when a log is synced"
+_ALONE = "this node is the whole cluster"
 
 CLEANUP_POLICIES = ("compact", "delete")
 COMPRESSION_TYPES = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
@@ -129,7 +133,6 @@ TOPIC_SETTINGS = Schema(
             "When a write counts as durable: 'fsync' when it has been synced to disk, "
             "'page-cache' when the operating system has it (Kafka's way).",
             one_of(*DURABILITIES),
-            importance=Importance.HIGH,
             synonyms=_same("durability"),
         ),
         Setting(
@@ -144,17 +147,21 @@ TOPIC_SETTINGS = Schema(
             "flush.messages",
             LONG,
             str(LONG_MAX),
-            "With durability=page-cache: sync the log after this many messages.",
+            "After how many messages a log is synced.",
             at_least(1),
             synonyms=_log("flush.interval.messages"),
+            verdict=Verdict.MEANINGLESS,
+            reason=_BY_DURABILITY,
         ),
         Setting(
             "flush.ms",
             LONG,
             str(LONG_MAX),
-            "With durability=page-cache: sync the log after this time.",
+            "After which time a log is synced.",
             at_least(0),
             synonyms=(Synonym("log.flush.interval.ms"), Synonym("log.flush.scheduler.interval.ms")),
+            verdict=Verdict.MEANINGLESS,
+            reason=_BY_DURABILITY,
         ),
         Setting(
             "follower.replication.throttled.replicas",
@@ -162,6 +169,8 @@ TOPIC_SETTINGS = Schema(
             "",
             "Replicas whose fetching is throttled: partition:broker pairs, or '*' for all.",
             _throttled_replicas,
+            verdict=Verdict.MEANINGLESS,
+            reason=_ALONE,
         ),
         Setting(
             "index.interval.bytes",
@@ -177,22 +186,28 @@ TOPIC_SETTINGS = Schema(
             "",
             "Replicas whose serving is throttled: partition:broker pairs, or '*' for all.",
             _throttled_replicas,
+            verdict=Verdict.MEANINGLESS,
+            reason=_ALONE,
         ),
         Setting(
             "local.retention.bytes",
             LONG,
             "-2",
-            "For tiered storage, which this broker does not have; -2 means retention.bytes.",
+            "How much of a partition stays local with remote storage; -2 means retention.bytes.",
             at_least(-2),
             synonyms=_log("local.retention.bytes"),
+            verdict=Verdict.MEANINGLESS,
+            reason=_NO_REMOTE_STORAGE,
         ),
         Setting(
             "local.retention.ms",
             LONG,
             "-2",
-            "For tiered storage, which this broker does not have; -2 means retention.ms.",
+            "How long records stay local with remote storage; -2 means retention.ms.",
             at_least(-2),
             synonyms=_log("local.retention.ms"),
+            verdict=Verdict.MEANINGLESS,
+            reason=_NO_REMOTE_STORAGE,
         ),
         Setting(
             "max.compaction.lag.ms",
@@ -267,16 +282,28 @@ TOPIC_SETTINGS = Schema(
             synonyms=_log("preallocate"),
         ),
         Setting(
+            "record.validation.enable",
+            BOOLEAN,
+            "false",
+            "Whether the broker reads the records of each produced batch and refuses a batch that "
+            "consumers could not read. It costs time for each record, and the decompression.",
+            synonyms=_same("record.validation.enable"),
+        ),
+        Setting(
             "remote.log.copy.disable",
             BOOLEAN,
             "false",
-            "For tiered storage, which this broker does not have.",
+            "Whether segments are no longer copied to remote storage.",
+            verdict=Verdict.MEANINGLESS,
+            reason=_NO_REMOTE_STORAGE,
         ),
         Setting(
             "remote.log.delete.on.disable",
             BOOLEAN,
             "false",
-            "For tiered storage, which this broker does not have.",
+            "Whether remote segments go when remote storage is switched off.",
+            verdict=Verdict.MEANINGLESS,
+            reason=_NO_REMOTE_STORAGE,
         ),
         Setting(
             "remote.storage.enable",

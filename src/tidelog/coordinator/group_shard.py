@@ -13,7 +13,11 @@ from typing import Any
 from tidelog.coordinator.groups import consumer_records as write
 from tidelog.coordinator.groups.classic_group import ClassicGroup, ClassicState
 from tidelog.coordinator.groups.classic_joins import ClassicJoins
-from tidelog.coordinator.groups.classic_protocol import ClassicProtocol, join_error
+from tidelog.coordinator.groups.classic_protocol import (
+    ClassicProtocol,
+    empty_group_record,
+    join_error,
+)
 from tidelog.coordinator.groups.client_context import ClientContext
 from tidelog.coordinator.groups.consumer_draft import Draft
 from tidelog.coordinator.groups.consumer_group import ConsumerGroup
@@ -23,6 +27,7 @@ from tidelog.coordinator.groups.consumer_member import (
     ConsumerMember,
 )
 from tidelog.coordinator.groups.consumer_protocol import ConsumerProtocol
+from tidelog.coordinator.groups.consumer_requests import check_heartbeat
 from tidelog.coordinator.groups.descriptions import (
     describe_classic,
     describe_consumer,
@@ -118,36 +123,39 @@ class GroupShard:
         if isinstance(group, ConsumerGroup):
             if group.members:
                 return self._join_mixed(group, client, request, ticket, now_ms)
-            return self._join_emptied(group, client, request, ticket, now_ms)
+            if request.member_id:
+                return Outcome(response=join_error(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id))
+            # An empty consumer group becomes a classic one by being deleted first.
+            removal = write.remove_group_records(group)
+            return self._join_new(removal, client, request, ticket, now_ms)
         if group is None:
             if request.member_id:
                 return Outcome(response=join_error(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id))
-            group = self.groups.begin_classic(request.group_id)
+            return self._join_new([], client, request, ticket, now_ms)
         return self._joins.join(group, client, request, ticket, now_ms)
 
-    def _join_emptied(
+    def _join_new(
         self,
-        group: ConsumerGroup,
+        before: list[CoordinatorRecord],
         client: ClientContext,
         request: JoinGroupRequest,
         ticket: Ticket,
         now_ms: int,
     ) -> Outcome[JoinGroupResponse]:
-        """An empty consumer group becomes a classic one by being deleted first."""
-        if request.member_id:
-            return Outcome(response=join_error(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id))
+        """Makes a classic group, empty, with a record of its own; then lets the member in."""
 
         def settle(error: ApiError | None) -> Outcome[Any]:
             if error is not None:
                 return Outcome(replies=[Reply(ticket, join_error(append_refusal(error)))])
-            classic = self.groups.begin_classic(request.group_id)
+            classic = self.groups.classic(request.group_id)
+            assert classic is not None
             outcome = self._joins.join(classic, client, request, ticket, now_ms)
             if outcome.response is not None:
                 outcome.replies.append(Reply(ticket, outcome.response))
                 outcome.response = None
             return outcome
 
-        return Outcome(write.remove_group_records(group), settle=settle)
+        return Outcome([*before, empty_group_record(request.group_id, now_ms)], settle=settle)
 
     def _join_mixed(
         self,
@@ -220,7 +228,7 @@ class GroupShard:
     def consumer_heartbeat(
         self, client: ClientContext, request: ConsumerGroupHeartbeatRequest, now_ms: int
     ) -> Outcome[ConsumerGroupHeartbeatResponse]:
-        self._consumer.check_request(request, client.api_version)
+        check_heartbeat(request, client.api_version, self.config.group_consumer_assignors)
         if request.member_epoch in (LEAVE_EPOCH, STATIC_LEAVE_EPOCH):
             return self._consumer_leave(request, now_ms)
         group = self.groups.get(request.group_id)
@@ -312,7 +320,7 @@ class GroupShard:
         records = [
             *draft.records,
             *write.remove_group_records(group),
-            self._classic.metadata_record(classic, assignments, now_ms),
+            self._classic.metadata_record(classic, assignments),
         ]
 
         def settle(error: ApiError | None) -> Outcome[Any] | None:
@@ -440,7 +448,7 @@ class GroupShard:
             expired, nothing_left = self.offsets.expired(group, now_ms)
             records += expired
             if nothing_left and group.is_empty and not _is_gathering(group):
-                if isinstance(group, ClassicGroup) and group.is_simple and not expired:
+                if isinstance(group, ClassicGroup) and not group.has_record and not expired:
                     self.groups.forget(group.group_id)
                 else:
                     records += self._group_tombstones(group)

@@ -12,7 +12,7 @@ Two flows live side by side, told apart by the version of the request that ends 
   newest one names exactly one epoch less, and is answered as the first time.
 
 When the coordinator itself aborts (a timeout, or a new incarnation of the producer), it raises the
-epoch in the old flow's way, so that the fenced producer's own commit is never taken for a retry.
+epoch too. What a producer may end in which state is in `coordinator/transaction_end.py`.
 """
 
 from __future__ import annotations
@@ -35,6 +35,12 @@ from tidelog.coordinator.transaction import (
     from_record,
     tombstone,
 )
+from tidelog.coordinator.transaction_end import (
+    check_end_v1,
+    check_end_v2,
+    check_epoch,
+    check_producer,
+)
 from tidelog.protocol.apis.end_txn import EndTxnRequest, EndTxnResponse
 from tidelog.protocol.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from tidelog.protocol.errors import ApiError, ErrorCode
@@ -51,8 +57,15 @@ class TransactionOptions:
 
     timeout_max_ms: int = 15 * 60 * 1000
     transactional_id_expiration_ms: int = 7 * 24 * 3600 * 1000
-    record_version: int = 1
-    """0 while the feature `transaction.version` is 0: older brokers read only that."""
+    abort_check_interval_ms: int = 10_000
+    expiry_check_interval_ms: int = 3_600_000
+    transaction_version: int = 2
+    """The finalized level of the feature `transaction.version`."""
+
+    @property
+    def record_version(self) -> int:
+        """0 while the feature is 0: older brokers read only that."""
+        return min(self.transaction_version, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +134,7 @@ class TransactionShard:
             raise ApiError(ErrorCode.CONCURRENT_TRANSACTIONS)
         if current.status is TransactionStatus.ONGOING:
             if request.producer_id != NO_PRODUCER_ID:
-                _check_epoch(current, request.producer_epoch)
+                check_epoch(current, request.producer_epoch)
             outcome: Outcome[InitProducerIdResponse] = Outcome()
             outcome.absorb(self._abort(current, now_ms))
             outcome.response = InitProducerIdResponse(
@@ -142,7 +155,7 @@ class TransactionShard:
     ) -> Outcome[ErrorCode]:
         """Makes partitions part of the transaction, beginning it with the first."""
         current = self._find(transactional_id)
-        _check_producer(current, producer_id, producer_epoch)
+        check_producer(current, producer_id, producer_epoch)
         if current.status.is_prepared:
             raise ApiError(ErrorCode.CONCURRENT_TRANSACTIONS)
         is_ongoing = current.status is TransactionStatus.ONGOING
@@ -168,7 +181,7 @@ class TransactionShard:
     ) -> Outcome[dict[TopicPartition, ErrorCode]]:
         """Says for each partition whether it is part of the producer's transaction."""
         current = self._find(transactional_id)
-        _check_producer(current, producer_id, producer_epoch)
+        check_producer(current, producer_id, producer_epoch)
         if current.status.is_prepared:
             raise ApiError(ErrorCode.CONCURRENT_TRANSACTIONS)
         return Outcome(
@@ -185,9 +198,13 @@ class TransactionShard:
     ) -> Outcome[EndTxnResponse]:
         """Decides the transaction. The answer waits for the decision only, not for the markers."""
         current = self._find(request.transactional_id)
-        if version < END_TXN_V2:
-            return self._end_v1(current, request, now_ms)
-        return self._end_v2(current, request, now_ms)
+        is_v2 = version >= END_TXN_V2
+        check = check_end_v2 if is_v2 else check_end_v1
+        if not check(current, request):
+            return Outcome(response=_ended(current))
+        return self._decide(
+            current, request.committed, now_ms, client_transaction_version=2 if is_v2 else 1
+        )
 
     def markers_written(self, markers: WriteMarkers, now_ms: int) -> Outcome[ErrorCode]:
         """Completes a decided transaction whose partitions all have their marker."""
@@ -353,32 +370,6 @@ class TransactionShard:
 
     # How a transaction ends
 
-    def _end_v1(
-        self, current: Transaction, request: EndTxnRequest, now_ms: int
-    ) -> Outcome[EndTxnResponse]:
-        _check_producer(current, request.producer_id, request.producer_epoch)
-        if current.status is TransactionStatus.ONGOING:
-            return self._decide(current, request.committed, now_ms, client_transaction_version=1)
-        if current.status is TransactionStatus.EMPTY:
-            return Outcome(response=_ended(current))  # nothing was written, nothing is to do
-        _check_same_end(current, request.committed)
-        if current.status.is_prepared:
-            raise ApiError(ErrorCode.CONCURRENT_TRANSACTIONS)
-        return Outcome(response=_ended(current))
-
-    def _end_v2(
-        self, current: Transaction, request: EndTxnRequest, now_ms: int
-    ) -> Outcome[EndTxnResponse]:
-        if _is_retry(current, request):
-            _check_same_end(current, request.committed)
-            if current.status.is_prepared:
-                raise ApiError(ErrorCode.CONCURRENT_TRANSACTIONS)
-            return Outcome(response=_ended(current))
-        _check_producer(current, request.producer_id, request.producer_epoch)
-        if current.status.is_prepared:
-            raise ApiError(ErrorCode.CONCURRENT_TRANSACTIONS)
-        return self._decide(current, request.committed, now_ms, client_transaction_version=2)
-
     def _decide(
         self,
         current: Transaction,
@@ -412,13 +403,18 @@ class TransactionShard:
         )
 
     def _abort(self, current: Transaction, now_ms: int) -> Outcome[Any]:
-        """Rolls an ongoing transaction back without its producer, which is fenced by that."""
+        """Rolls an ongoing transaction back without its producer, whose epoch is over by that.
+
+        In transactions v2 its own abort still succeeds and goes on with the new epoch. The last
+        epoch is given to nobody: who had the one before it has to start anew.
+        """
+        is_v2 = self.options.transaction_version >= 2 and not current.is_epoch_exhausted
         aborted = replace(
             current,
             status=TransactionStatus.PREPARE_ABORT,
             producer_epoch=min(current.producer_epoch + 1, EPOCH_MAX),
             last_update_ms=now_ms,
-            client_transaction_version=1,
+            client_transaction_version=2 if is_v2 else 1,
         )
         return Outcome(records=[self._record(aborted)], effects=[_markers(aborted)])
 
@@ -427,12 +423,17 @@ class TransactionShard:
     def _set_timer(self, current: Transaction) -> None:
         transactional_id = current.transactional_id
         if current.status is TransactionStatus.ONGOING:
-            due_ms = current.start_ms + current.timeout_ms
+            due_ms = _next_check_ms(
+                current.start_ms + current.timeout_ms, self.options.abort_check_interval_ms
+            )
             self._timers.schedule(transactional_id, due_ms, self._time_out(transactional_id))
         elif current.status.is_prepared:
             self._timers.cancel(transactional_id)
         else:
-            due_ms = current.last_update_ms + self.options.transactional_id_expiration_ms
+            due_ms = _next_check_ms(
+                current.last_update_ms + self.options.transactional_id_expiration_ms,
+                self.options.expiry_check_interval_ms,
+            )
             self._timers.schedule(transactional_id, due_ms, self._expire(transactional_id))
 
     def _time_out(self, transactional_id: str) -> Callable[[int], Outcome[Any]]:
@@ -500,48 +501,9 @@ class TransactionShard:
         self._timers.cancel(transactional_id)
 
 
-def _check_producer(current: Transaction, producer_id: int, producer_epoch: int) -> None:
-    if current.producer_id != producer_id:
-        raise ApiError(
-            ErrorCode.INVALID_PRODUCER_ID_MAPPING,
-            f"the transactional id belongs to producer {current.producer_id}, not {producer_id}",
-        )
-    _check_epoch(current, producer_epoch)
-
-
-def _check_epoch(current: Transaction, producer_epoch: int) -> None:
-    if current.producer_epoch != producer_epoch:
-        raise ApiError(
-            ErrorCode.PRODUCER_FENCED,
-            f"the epoch is {current.producer_epoch}, not {producer_epoch}",
-        )
-
-
-def _is_retry(current: Transaction, request: EndTxnRequest) -> bool:
-    """Whether a transaction that just ended is what the request ended before (v2)."""
-    if current.client_transaction_version < 2:
-        return False
-    if not (current.status.is_prepared or current.status.is_complete):
-        return False
-    if current.producer_id == request.producer_id:
-        return current.producer_epoch == request.producer_epoch + 1
-    return (
-        current.previous_producer_id == request.producer_id
-        and request.producer_epoch == CLIENT_EPOCH_MAX
-        and current.producer_epoch == 0
-    )
-
-
-def _check_same_end(current: Transaction, committed: bool) -> None:
-    was_committed = current.status in (
-        TransactionStatus.PREPARE_COMMIT,
-        TransactionStatus.COMPLETE_COMMIT,
-    )
-    if was_committed != committed:
-        raise ApiError(
-            ErrorCode.INVALID_TXN_STATE,
-            f"the transaction is in state {current.status.label}",
-        )
+def _next_check_ms(due_ms: int, interval_ms: int) -> int:
+    """When what is due is noticed. All of an interval fall on one moment, and are done together."""
+    return -(-due_ms // interval_ms) * interval_ms
 
 
 def _prepared_status(committed: bool) -> TransactionStatus:

@@ -166,5 +166,15 @@ class ApiError(TidelogError):
         self.message = message
 
 
+class RecordsError(ApiError):
+    """A batch is refused for the sake of some of its records: (index in the batch, why)."""
+
+    def __init__(
+        self, code: ErrorCode, message: str, record_errors: "list[tuple[int, str | None]]"
+    ) -> None:
+        super().__init__(code, message)
+        self.record_errors = record_errors
+
+
 class ProtocolError(TidelogError):
     """The bytes are not what the protocol says they must be; the connection is closed."""

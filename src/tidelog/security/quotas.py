@@ -131,9 +131,13 @@ class ClientQuotas:
     Without any quota set every call returns 0 at once. No I/O, no clock of its own.
     """
 
-    def __init__(self, *, window_count: int = 11, window_ms: int = 1000):
+    def __init__(
+        self, *, window_count: int = 11, window_ms: int = 1000, mutation_span_ms: int = 11_000
+    ):
+        """`mutation_span_ms` is the time over which changes of topics may be saved up."""
         self._window_count = window_count
         self._window_ms = window_ms
+        self._mutation_span_ms = mutation_span_ms
         self._quotas: dict[QuotaEntity, dict[str, float]] = {}
         self._rates: dict[_Bucket, WindowedRate] = {}
         self._mutations: dict[_Bucket, tuple[float, TokenBucket]] = {}
@@ -259,7 +263,7 @@ class ClientQuotas:
 
     def _mutation_bucket(self, per_second: float, bucket: _Bucket, now_ms: int) -> TokenBucket:
         """The tokens of a client; unused, they add up to what all windows together allow."""
-        burst = per_second * self._window_count * self._window_ms / 1000
+        burst = per_second * self._mutation_span_ms / 1000
         known = self._mutations.get(bucket)
         if known is None:
             if len(self._mutations) >= _RATES_MAX:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Generic
 
-from tidelog.server.listener import Listener, ListenerError
+from tidelog.server.listener import Listener, ListenerError, format_address
 from tidelog.world.network import READABLE, Accepting, Address, LocalPeer, Peer, Transport
 
 if TYPE_CHECKING:
@@ -26,7 +26,8 @@ _OUT_OF_RESOURCES = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.
 class Acceptor(Generic[Peer]):
     """Accepts what comes to one address. The address is taken already, serving begins by `start`.
 
-    `welcome(transport, peer)` says what becomes of each connection.
+    `welcome(transport, peer)` takes each connection and says for how many milliseconds to take no
+    other.
     """
 
     def __init__(
@@ -34,7 +35,7 @@ class Acceptor(Generic[Peer]):
         accepting: Accepting[Peer],
         listener: Listener,
         connections: Connections,
-        welcome: Callable[[Transport, Peer], None],
+        welcome: Callable[[Transport, Peer], int],
     ) -> None:
         self.listener = listener
         self._accepting = accepting
@@ -62,18 +63,23 @@ class Acceptor(Generic[Peer]):
                 return
             except OSError as error:
                 if error.errno in _OUT_OF_RESOURCES:
-                    self._pause(error)
+                    self._connections.log.error(
+                        "accept_paused", listener=self.listener.name, error=error.strerror
+                    )
+                    self._pause(_PAUSE_S)
                     return
                 # The client gave up while it stood in the queue.
                 continue
-            self._welcome(transport, peer)
+            pause_ms = self._welcome(transport, peer)
+            if pause_ms:
+                self._pause(pause_ms / 1000)
+                return
 
-    def _pause(self, error: OSError) -> None:
-        """Out of descriptors: the queue stays readable, so looking at it again would spin."""
-        connections = self._connections
-        connections.log.error("accept_paused", listener=self.listener.name, error=error.strerror)
-        connections.reactor.modify(self._accepting.fd, 0)
-        connections.reactor.call_later(_PAUSE_S, self._go_on)
+    def _pause(self, seconds: float) -> None:
+        """Let the queue wait: it stays readable, so looking at it again would spin."""
+        reactor = self._connections.reactor
+        reactor.modify(self._accepting.fd, 0)
+        reactor.call_later(seconds, self._go_on)
 
     def _go_on(self) -> None:
         if self._is_started:
@@ -93,20 +99,20 @@ def accept_on(
         )
     except OSError as error:
         raise ListenerError(
-            f"listeners: cannot listen on {listener.host}:{listener.port}: {error.strerror}"
+            f"listeners: cannot listen on {format_address(listener.host, listener.port)}: "
+            f"{error.strerror}"
         ) from error
     port = accepting.address[1]
-    host = listener.host
     bound = replace(
         listener,
         port=port,
-        advertised_host=listener.advertised_host
-        or (world.host_name() if host in ("", "0.0.0.0", "::") else host),
+        advertised_host=listener.advertised_host or world.reachable_host(listener.host),
         advertised_port=listener.advertised_port if listener.advertised_port > 0 else port,
     )
 
-    def welcome(transport: Transport, peer: Address) -> None:
+    def welcome(transport: Transport, peer: Address) -> int:
         connections.add(transport, peer, bound)
+        return connections.rates.record(bound.name, connections.reactor.now_ms)
 
     return Acceptor(accepting, bound, connections, welcome)
 
@@ -129,16 +135,17 @@ class LocalAcceptor:
         self.start = self._acceptor.start
         self.close = self._acceptor.close
 
-    def _welcome(self, transport: Transport, peer: LocalPeer) -> None:
+    def _welcome(self, transport: Transport, peer: LocalPeer) -> int:
         if peer.is_trusted:
             self._connections.add(
                 transport, (LOCAL_HOST, peer.process_id), self._like, passes_files=True
             )
-            return
-        transport.close()
-        self._connections.log.warning(
-            "local_reader_refused", process=peer.process_id, user=peer.user_id
-        )
+        else:
+            transport.close()
+            self._connections.log.warning(
+                "local_reader_refused", process=peer.process_id, user=peer.user_id
+            )
+        return 0
 
 
 def accept_locally(world: World, like: Listener, connections: Connections) -> LocalAcceptor | None:

@@ -32,7 +32,7 @@ ACCEPTED_COMPRESSION_TYPES = (
     Compression.GZIP,
     Compression.SNAPPY,
 )
-_DECOMPRESSED_BYTES_MAX = 16 * TELEMETRY_BYTES_MAX
+_DECOMPRESSED_TIMES_MAX = 16
 _ALL_METRICS = "*"
 _LETTERS = frozenset(string.printable)
 _INSTANCES_MAX = 16_384
@@ -117,8 +117,9 @@ class ClientInstance:
 class ClientMetrics:
     """The client instances this node knows. Bounded: the one unused for longest is forgotten."""
 
-    def __init__(self, random: Random) -> None:
+    def __init__(self, random: Random, bytes_max: int = TELEMETRY_BYTES_MAX) -> None:
         self._random = random
+        self.bytes_max = bytes_max
         self._instances: OrderedDict[bytes, ClientInstance] = OrderedDict()
         self._configs: _Configs | None = None
         self._subscriptions: tuple[_Subscription, ...] = ()
@@ -159,7 +160,7 @@ class ClientMetrics:
         instance = self._instance(instance_id, traits, configs)
         try:
             self._check_push(instance, now_ms, subscription_id, terminating)
-            _check_metrics(compression_type, metrics)
+            _check_metrics(compression_type, metrics, self.bytes_max)
         except ApiError as error:
             instance.last_error = error.code
             raise
@@ -237,11 +238,11 @@ def _parse(values: Mapping[str, str]) -> _Subscription:
     return _Subscription(tuple(parsed["metrics"]), parsed["interval.ms"], patterns)
 
 
-def _check_metrics(compression_type: int, metrics: bytes) -> None:
-    if len(metrics) > TELEMETRY_BYTES_MAX:
+def _check_metrics(compression_type: int, metrics: bytes, bytes_max: int) -> None:
+    if len(metrics) > bytes_max:
         raise ApiError(
             ErrorCode.TELEMETRY_TOO_LARGE,
-            f"{len(metrics)} bytes of metrics are more than {TELEMETRY_BYTES_MAX}",
+            f"{len(metrics)} bytes of metrics are more than {bytes_max}",
         )
     try:
         codec = Compression(compression_type)
@@ -251,7 +252,7 @@ def _check_metrics(compression_type: int, metrics: bytes) -> None:
         ) from None
     if codec is not Compression.NONE and metrics:
         try:
-            decompress(codec, metrics, _DECOMPRESSED_BYTES_MAX)
+            decompress(codec, metrics, _DECOMPRESSED_TIMES_MAX * bytes_max)
         except ApiError as error:
             raise ApiError(ErrorCode.INVALID_RECORD, error.message) from None
 

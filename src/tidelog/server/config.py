@@ -1,21 +1,22 @@
-"""The configuration of a node, from a TOML file, the environment and flags.
+"""The configuration of a node, from a file, the environment and flags.
 
 What settings there are, with types, defaults, limits and meaning, is said in one table: Kafka's
 broker settings (`cluster.broker_config`) and those below that only a Tidelog node has. They come,
-each over the one before, from the defaults, a TOML file, the environment (`TIDELOG_NUM_PARTITIONS`
-is `num.partitions`) and the command's flags (`--set num.partitions=3`). In a file, names with dots
-may be nested tables or quoted keys. A wrong value or an unknown name is an error that says which,
-and what is near.
+each over the one before, from the defaults, a file (`server.config_file`), the environment
+(`TIDELOG_NUM_PARTITIONS` is `num.partitions`) and the command's flags (`--set num.partitions=3`). A
+wrong value or an unknown name is an error that says which, and what is near; so is a value that
+asks for what the node does not have. What has no effect here is taken, and named by
+`without_effect`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tidelog.cluster.broker_config import BROKER_SETTINGS
-from tidelog.cluster.config_schema import ConfigType, Schema, Setting, at_least, one_of
+from tidelog.cluster.broker_config import BROKER_SETTINGS, LISTENER_PREFIX, listener_setting_base
+from tidelog.cluster.config_schema import ConfigType, Schema, Setting, Verdict, at_least, one_of
 from tidelog.cluster.features import (
     DEFAULT_METADATA_VERSION,
     METADATA_VERSION,
@@ -25,9 +26,9 @@ from tidelog.cluster.features import (
     initial_levels,
     parse_metadata_version,
 )
-from tidelog.errors import TidelogError
 from tidelog.protocol.errors import ApiError
-from tidelog.server.listener import Listener, ListenerError, parse_listeners
+from tidelog.server.config_file import ConfigError, read_file, setting_text
+from tidelog.server.listener import Listener, ListenerError, parse_listeners, parse_protocols
 from tidelog.server.typed_setting import (
     TypedSetting,
     boolean,
@@ -45,17 +46,8 @@ ENVIRONMENT_PREFIX = "TIDELOG_"
 # Names that other Kafka versions, or people, use for a setting.
 ALIASES = {"broker.id": "node.id", "rack": "broker.rack", "log.dir": "log.dirs"}
 
-# What a node has where Kafka has no default, or one for another kind of machine.
-NODE_DEFAULTS = {
-    "node.id": "1",
-    "listeners": "PLAINTEXT://127.0.0.1:9092",
-    "log.dirs": "tidelog-data",
-    "durability": "fsync",
-    "queued.max.request.bytes": str(256 << 20),
-    "socket.listen.backlog.size": "1024",
-    "socket.receive.buffer.bytes": "-1",
-    "socket.send.buffer.bytes": "-1",
-}
+# What counts as set, because Kafka has no default for it.
+NODE_DEFAULTS = {"node.id": "1", "log.dirs": "tidelog-data"}
 
 
 def _own(
@@ -123,12 +115,8 @@ _OWN_SETTINGS = (
     ),
 )
 
-SETTINGS = Schema("broker", (*BROKER_SETTINGS, *_OWN_SETTINGS))
+SETTINGS = Schema("broker", (*BROKER_SETTINGS, *_OWN_SETTINGS), BROKER_SETTINGS.get)
 """Every setting of a node by name, for documentation and checks."""
-
-
-class ConfigError(TidelogError):
-    """A setting has a wrong value or there is no such setting."""
 
 
 class NodeConfig:
@@ -149,8 +137,11 @@ class NodeConfig:
 
     listeners = words("listeners")
     advertised_listeners = words("advertised.listeners")
+    listener_security_protocol_map = words("listener.security.protocol.map")
+    controller_listener_names = words("controller.listener.names")
     local_reads_enable = boolean("local.reads.enable")
     max_connections = integer("max.connections")
+    max_connection_creation_rate = integer("max.connection.creation.rate")
     max_connections_per_ip = integer("max.connections.per.ip")
     max_connections_per_ip_overrides = numbers_by_name("max.connections.per.ip.overrides")
     connections_max_idle_ms = integer("connections.max.idle.ms")
@@ -160,13 +151,11 @@ class NodeConfig:
     socket_send_buffer_bytes = integer("socket.send.buffer.bytes")
     socket_receive_buffer_bytes = integer("socket.receive.buffer.bytes")
     queued_max_request_bytes = integer("queued.max.request.bytes")
-    request_timeout_ms = integer("request.timeout.ms")
 
     num_recovery_threads_per_data_dir = integer("num.recovery.threads.per.data.dir")
     log_retention_check_interval_ms = integer("log.retention.check.interval.ms")
     log_flush_offset_checkpoint_interval_ms = integer("log.flush.offset.checkpoint.interval.ms")
     log_cleaner_enable = boolean("log.cleaner.enable")
-    log_cleaner_threads = integer("log.cleaner.threads")
     log_cleaner_dedupe_buffer_size = integer("log.cleaner.dedupe.buffer.size")
     log_cleaner_io_max_bytes_per_second = decimal("log.cleaner.io.max.bytes.per.second")
     log_cleaner_backoff_ms = integer("log.cleaner.backoff.ms")
@@ -178,9 +167,9 @@ class NodeConfig:
     max_request_partition_size_limit = integer("max.request.partition.size.limit")
 
     fetch_max_bytes = integer("fetch.max.bytes")
+    telemetry_max_bytes = integer("telemetry.max.bytes")
     max_incremental_fetch_session_cache_slots = integer("max.incremental.fetch.session.cache.slots")
     min_incremental_fetch_session_eviction_ms = integer("min.incremental.fetch.session.eviction.ms")
-    producer_id_expiration_ms = integer("producer.id.expiration.ms")
     producer_id_expiration_check_interval_ms = integer("producer.id.expiration.check.interval.ms")
 
     group_initial_rebalance_delay_ms = integer("group.initial.rebalance.delay.ms")
@@ -196,6 +185,9 @@ class NodeConfig:
     group_consumer_heartbeat_interval_ms = integer("group.consumer.heartbeat.interval.ms")
     group_consumer_min_heartbeat_interval_ms = integer("group.consumer.min.heartbeat.interval.ms")
     group_consumer_max_heartbeat_interval_ms = integer("group.consumer.max.heartbeat.interval.ms")
+    group_consumer_assignment_interval_ms = integer("group.consumer.assignment.interval.ms")
+    group_consumer_min_assignment_interval_ms = integer("group.consumer.min.assignment.interval.ms")
+    group_consumer_max_assignment_interval_ms = integer("group.consumer.max.assignment.interval.ms")
     group_consumer_max_size = integer("group.consumer.max.size")
     offset_metadata_max_bytes = integer("offset.metadata.max.bytes")
     offsets_topic_num_partitions = integer("offsets.topic.num.partitions")
@@ -221,16 +213,15 @@ class NodeConfig:
 
     quota_window_num = integer("quota.window.num")
     quota_window_size_seconds = integer("quota.window.size.seconds")
-    replica_lag_time_max_ms = integer("replica.lag.time.max.ms")
+    controller_quota_window_num = integer("controller.quota.window.num")
+    controller_quota_window_size_seconds = integer("controller.quota.window.size.seconds")
     metadata_log_max_record_bytes_between_snapshots = integer(
         "metadata.log.max.record.bytes.between.snapshots"
     )
     metadata_log_max_snapshot_interval_ms = integer("metadata.log.max.snapshot.interval.ms")
 
     def __init__(self, explicit: Mapping[str, str] | None = None) -> None:
-        self.explicit: dict[str, str] = dict(NODE_DEFAULTS)
-        for name, text in (explicit or {}).items():
-            self.explicit[ALIASES.get(name, name)] = text
+        self.explicit: dict[str, str] = {**NODE_DEFAULTS, **_with_one_name(explicit or {})}
         values = self._parse()
         for declared in _DECLARED:
             try:
@@ -238,11 +229,16 @@ class NodeConfig:
             except ValueError as error:
                 raise ConfigError(f"{declared.name}: {error}") from None
         try:
-            self.parsed_listeners: list[Listener] = parse_listeners(
-                self.listeners, self.advertised_listeners
-            )
+            self.parsed_listeners: list[Listener] = self._parse_listeners()
         except ListenerError as error:
             raise ConfigError(str(error)) from None
+        # By the listener's name in lower case, as in the names of such settings.
+        self.listener_max_connections = _of_listeners("max.connections", values)
+        self.listener_max_connection_creation_rate = _of_listeners(
+            "max.connection.creation.rate", values
+        )
+        if self.max_connections_per_ip == 0 and not self.max_connections_per_ip_overrides:
+            raise ConfigError("max.connections.per.ip: 0 needs max.connections.per.ip.overrides")
         if not self.log_dirs:
             raise ConfigError("log.dirs: none; name a folder for the data")
         self.initial_levels: dict[str, int] = self._initial_levels()
@@ -282,10 +278,26 @@ class NodeConfig:
                 f"metadata.version {present}. Need {needed} or higher."
             )
 
+    def _parse_listeners(self) -> list[Listener]:
+        is_mapped = "listener.security.protocol.map" in self.explicit
+        return parse_listeners(
+            self.listeners,
+            self.advertised_listeners,
+            parse_protocols(self.listener_security_protocol_map) if is_mapped else None,
+            self.controller_listener_names,
+        )
+
+    @property
+    def without_effect(self) -> list[str]:
+        """The names of what was set and changes nothing here."""
+        return sorted(
+            name for name, text in self.explicit.items() if not _has_effect(SETTINGS[name], text)
+        )
+
     @classmethod
     def of(cls, **values: object) -> NodeConfig:
         """From attribute names: `NodeConfig.of(num_partitions=3, log_dirs=path)`."""
-        return cls({name.replace("_", "."): _text(value) for name, value in values.items()})
+        return cls({name.replace("_", "."): setting_text(value) for name, value in values.items()})
 
     @classmethod
     def load(
@@ -295,50 +307,62 @@ class NodeConfig:
         environment: Mapping[str, str] | None = None,
         flags: Sequence[str] = (),
     ) -> NodeConfig:
-        """From a TOML file, `TIDELOG_*` variables and `name=value` flags, later ones winning."""
+        """From a file, `TIDELOG_*` variables and `name=value` flags, later ones winning."""
         explicit: dict[str, str] = {}
         for source in (
             read_file(file) if file is not None else {},
             read_environment(environment or {}),
             read_flags(flags),
         ):
-            explicit.update((ALIASES.get(name, name), text) for name, text in source.items())
+            explicit.update(_with_one_name(source))
         return cls(explicit)
 
     def changed(self, changes: Mapping[str, str]) -> NodeConfig:
-        """These settings with others in their place."""
-        return NodeConfig({**self.explicit, **changes}) if changes else self
+        """These settings with others in their place, as far as they can be changed."""
+        live = {name: text for name, text in changes.items() if _can_be_changed(name, text)}
+        return NodeConfig({**self.explicit, **live}) if live else self
 
 
-def read_file(path: Path) -> dict[str, str]:
-    """The settings of a TOML file, with dotted names."""
-    import tomllib
+def _with_one_name(settings: Mapping[str, str]) -> dict[str, str]:
+    """The same settings, each under the name that the node knows it by."""
+    named: dict[str, str] = {}
+    for name, text in settings.items():
+        known = ALIASES.get(name, name)
+        if known != name and known in settings:
+            if known == "node.id" and text.strip() != settings[known].strip():
+                raise ConfigError(f"{name} is {text} and {known} is {settings[known]}; set one")
+            continue
+        named[known] = text
+    return named
 
+
+def _of_listeners(setting: str, values: Mapping[str, Any]) -> dict[str, int]:
+    """What single listeners have of a setting, by their names."""
+    return {
+        name.removeprefix(LISTENER_PREFIX).removesuffix(f".{setting}"): value
+        for name, value in values.items()
+        if name.startswith(LISTENER_PREFIX) and listener_setting_base(name) == setting
+    }
+
+
+def _has_effect(setting: Setting, text: str) -> bool:
+    match setting.verdict:
+        case Verdict.CONSTANT:
+            return text.strip() == setting.default
+        case Verdict.MEANINGLESS:
+            return False
+    return True
+
+
+def _can_be_changed(name: str, text: str) -> bool:
+    setting = SETTINGS.get(name)
+    if setting is None or not setting.dynamic:
+        return False
     try:
-        with path.open("rb") as file:
-            document = tomllib.load(file)
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: is not TOML: {error}") from error
-    return dict(_flatten("", document))
-
-
-def _flatten(prefix: str, table: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    for key, value in table.items():
-        name = f"{prefix}{key}"
-        if isinstance(value, Mapping):
-            yield from _flatten(f"{name}.", value)
-        else:
-            yield name, _text(value)
-
-
-def _text(value: object) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, list | tuple):
-        return ",".join(_text(item) for item in value)
-    return str(value)
+        setting.parse(text)
+    except ApiError:
+        return False
+    return True
 
 
 def read_environment(environment: Mapping[str, str]) -> dict[str, str]:

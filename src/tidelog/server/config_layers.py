@@ -8,15 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidelog.cluster.broker_config import BROKER_SETTINGS
 from tidelog.cluster.config_description import (
     BrokerConfigLayers,
     ConfigEntry,
     ConfigSource,
-    ConfigSynonym,
     describe_broker_config,
 )
-from tidelog.cluster.config_schema import ConfigType, Setting
+from tidelog.cluster.config_schema import ConfigType
 from tidelog.protocol.file_reference import LOCAL_READS_SOCKET
 from tidelog.server.config import SETTINGS
 
@@ -27,29 +25,25 @@ if TYPE_CHECKING:
 def broker_config_layers(node: Node) -> BrokerConfigLayers:
     """What was set for this node: in the metadata, for all brokers, and in its own configuration.
 
-    Who the node is and where clients reach it counts as set, whether or not somebody did.
+    Who the node is and what clients are told to connect to counts as set, whether or not somebody
+    did.
     """
     image, config = node.image, node.config
     static = dict(node.controller.settings.broker_config)
     static["node.id"] = static["broker.id"] = str(config.node_id)
     static["log.dirs"] = ",".join(config.log_dirs)
-    static["listeners"] = ",".join(config.listeners)
     registered = image.brokers.get(config.node_id)
     if registered is not None:
         static["advertised.listeners"] = ",".join(
             f"{endpoint.name}://{endpoint.host}:{endpoint.port}"
             for endpoint in registered.endpoints
         )
-    return BrokerConfigLayers.of(image, config.node_id, static)
+    return BrokerConfigLayers.of(image, config.node_id, static, SETTINGS)
 
 
 def describe_node_config(node: Node) -> list[ConfigEntry]:
     """Every setting of this node."""
-    layers = broker_config_layers(node)
-    entries = describe_broker_config(layers)
-    entries += [
-        _own_entry(setting, layers) for setting in SETTINGS if setting.name not in BROKER_SETTINGS
-    ]
+    entries = describe_broker_config(broker_config_layers(node))
     if node.local_address is not None:
         entries.append(_local_socket_entry(node.local_address))
     return entries
@@ -65,19 +59,4 @@ def _local_socket_entry(address: str) -> ConfigEntry:
         documentation="Where readers on this machine get files in place of records.",
         read_only=True,
         sensitive=False,
-    )
-
-
-def _own_entry(setting: Setting, layers: BrokerConfigLayers) -> ConfigEntry:
-    default = ConfigSynonym(setting.name, setting.default, ConfigSource.DEFAULT_CONFIG)
-    synonyms = [*layers.synonyms(setting.name), default]
-    return ConfigEntry(
-        name=setting.name,
-        value=synonyms[0].value,
-        source=synonyms[0].source,
-        type=setting.type,
-        documentation=setting.documentation,
-        read_only=True,
-        sensitive=setting.sensitive,
-        synonyms=synonyms,
     )

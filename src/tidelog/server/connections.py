@@ -7,6 +7,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from tidelog.server.connection import Connection
+from tidelog.server.connection_rates import ConnectionRates
 from tidelog.server.receive_buffer import Chunk, ReceiveArena, SpareChunks
 
 if TYPE_CHECKING:
@@ -52,15 +53,27 @@ class Connections:
         self._frame_buffers_bytes = 0
         self._waiting_for_budget: dict[int, Connection] = {}
         self._per_host: dict[str, int] = {}
-        self._connections_max = config.max_connections
-        self._connections_per_host_max = config.max_connections_per_ip
-        self._host_overrides = config.max_connections_per_ip_overrides
+        self._per_listener: dict[str, int] = {}
+        self.rates = ConnectionRates(
+            config.quota_window_num, config.quota_window_size_seconds * 1000
+        )
+        self.take_over_limits(config)
         self._idle_s_max = _or_unlimited(config.connections_max_idle_ms) / 1000
         self._unread_s_max = config.socket_unread_timeout_ms / 1000
         self._quotas = quotas
         self._kept_waiting: dict[int, Transport] = {}  # above their address's quota
         self._next_id = 0
         self._sweep_later()
+
+    def take_over_limits(self, config: NodeConfig) -> None:
+        """The limits on connections have changed; those that are there stay."""
+        self._connections_max = config.max_connections
+        self._connections_per_host_max = config.max_connections_per_ip
+        self._host_overrides = config.max_connections_per_ip_overrides
+        self._listener_limits = config.listener_max_connections
+        self.rates.take_over_limits(
+            config.max_connection_creation_rate, config.listener_max_connection_creation_rate
+        )
 
     def add(
         self,
@@ -81,11 +94,19 @@ class Connections:
         if len(self.all) >= self._connections_max:
             self._refuse(transport, peer, f"max.connections is {self._connections_max}")
             return
+        of_listener = self._per_listener.get(listener.name, 0)
+        of_listener_max = self._listener_limits.get(listener.name.lower(), of_listener + 1)
+        if of_listener >= of_listener_max:
+            self._refuse(
+                transport, peer, f"max.connections of {listener.name} is {of_listener_max}"
+            )
+            return
         of_host_max = self._host_overrides.get(host, self._connections_per_host_max)
         if of_host >= of_host_max:
             self._refuse(transport, peer, f"max.connections.per.ip of {host} is {of_host_max}")
             return
         self._per_host[host] = of_host + 1
+        self._per_listener[listener.name] = of_listener + 1
         self._next_id += 1
         self.all[self._next_id] = Connection(
             transport, peer, listener, self, self._next_id, passes_files=passes_files
@@ -102,6 +123,7 @@ class Connections:
             self._per_host[connection.peer_host] = left
         else:
             del self._per_host[connection.peer_host]
+        self._per_listener[connection.listener.name] -= 1
         self.metrics.connections_open -= 1
         self.metrics.connections_closed += 1
         self.log.debug("connection_closed", peer=connection.peer, reason=reason)

@@ -7,6 +7,7 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
+from tidelog.cluster.features import GROUP_VERSION
 from tidelog.cluster.image import ConfigResource, ConfigResourceType
 from tidelog.cluster.topic_names import CONSUMER_OFFSETS_TOPIC
 from tidelog.coordinator.groups.client_context import ClientContext
@@ -64,8 +65,12 @@ class GroupCoordinator:
 
     def _override(self, group_id: str, name: str) -> str | None:
         resource = ConfigResource(ConfigResourceType.GROUP, group_id)
-        settings = self._node.image.configs.get(resource)
-        return None if settings is None else settings.get(name)
+        settings = self._node.image.configs.get(resource) or {}
+        said = settings.get(name)
+        if said is None and name == "consumer.assignment.interval.ms":
+            # The one of these that can be changed while the broker runs.
+            return str(self._node.config.group_consumer_assignment_interval_ms)
+        return said
 
     def _metadata_changed(
         self, old: MetadataImage, new: MetadataImage, delta: MetadataDelta
@@ -146,7 +151,12 @@ def check_group_id(group_id: str) -> None:
 
 
 def check_consumer_protocol(node: Node) -> None:
-    """An operator may switch the consumer protocol off."""
+    """An operator may switch the consumer protocol off, for a broker or for the cluster."""
+    if node.image.features.get(GROUP_VERSION, 0) < 1:
+        raise ApiError(
+            ErrorCode.UNSUPPORTED_VERSION,
+            "the consumer protocol needs the feature group.version at level 1",
+        )
     if "consumer" not in node.config.group_coordinator_rebalance_protocols:
         raise ApiError(
             ErrorCode.UNSUPPORTED_VERSION, "group.coordinator.rebalance.protocols lacks consumer"
@@ -171,6 +181,9 @@ def group_config(config: NodeConfig) -> GroupConfig:
         group_consumer_heartbeat_interval_ms=config.group_consumer_heartbeat_interval_ms,
         group_consumer_min_heartbeat_interval_ms=config.group_consumer_min_heartbeat_interval_ms,
         group_consumer_max_heartbeat_interval_ms=config.group_consumer_max_heartbeat_interval_ms,
+        group_consumer_assignment_interval_ms=config.group_consumer_assignment_interval_ms,
+        group_consumer_min_assignment_interval_ms=config.group_consumer_min_assignment_interval_ms,
+        group_consumer_max_assignment_interval_ms=config.group_consumer_max_assignment_interval_ms,
         group_consumer_max_size=config.group_consumer_max_size,
         group_consumer_assignors=tuple(config.group_consumer_assignors),
         group_consumer_migration_policy=config.group_consumer_migration_policy,

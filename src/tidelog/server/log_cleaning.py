@@ -33,6 +33,12 @@ class LogCleaning:
         if self._node.config.log_cleaner_enable:
             self._wait(self._node.config.log_cleaner_backoff_ms / 1000)
 
+    def look_anew(self) -> None:
+        """The pause between two looks has changed: the one that waits now ends at once."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._wait(0)
+
     def close(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
@@ -50,6 +56,9 @@ class LogCleaning:
         if self.cleaner is None:
             self._wait(backoff_s)
             return
+        config = node.config
+        self.cleaner.dedupe_buffer_bytes = config.log_cleaner_dedupe_buffer_size
+        self.cleaner.bytes_per_second_max = config.log_cleaner_io_max_bytes_per_second
         self._waits_for_checkpoint = False
         is_busy = self.cleaner.tick(node.now_ms()) or self._waits_for_checkpoint
         # A disk that is full now is so a moment later too.
@@ -62,21 +71,14 @@ class LogCleaning:
         from tidelog.storage.compaction import failed_pass, run_task
 
         node = self._node
-        config = node.config
         return Cleaner(
             node.store.logs,
-            node.world.start_isolated(
-                run_task,
-                failed_pass,
-                node.reactor.post,
-                bytes_per_second_max=config.log_cleaner_io_max_bytes_per_second,
-            ),
+            node.world.start_isolated(run_task, failed_pass, node.reactor.post),
             node.world.start_worker("cleaner-disk", node.crash),
             node.world.files,
             post=node.reactor.post,
             last_stable_offset=self._last_stable_offset,
             want_synced=self._checkpoint_for,
-            dedupe_buffer_bytes=config.log_cleaner_dedupe_buffer_size,
         )
 
     def _checkpoint_for(self, log: Log) -> None:

@@ -28,6 +28,7 @@ class Maintenance:
         self._every(_STORE_INTERVAL_S, self._maintain_store)
         self._every(_SNAPSHOT_INTERVAL_S, self._snapshot)
         self._every(config.log_retention_check_interval_ms / 1000, self._delete_old_segments)
+        self._every(config.producer_id_expiration_check_interval_ms / 1000, self._expire_producers)
 
     def _every(self, interval_s: float, work: Callable[[], None]) -> None:
         def run() -> None:
@@ -59,6 +60,10 @@ class Maintenance:
                 )
 
         self._for_each_partition(delete_of)
+
+    def _expire_producers(self) -> None:
+        now_ms = self._node.now_ms()
+        self._for_each_partition(lambda partition: partition.log.expire_producers(now_ms))
 
     def _for_each_partition(self, work: Callable[[Partition], object]) -> None:
         """A few partitions a turn, so that clients do not wait for all of them."""

@@ -12,13 +12,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tidelog.cluster.broker_config import BROKER_SETTINGS
 from tidelog.cluster.broker_lifecycle import BrokerRegistration
+from tidelog.cluster.config_changes import MIN_INSYNC_REPLICAS
 from tidelog.cluster.controller import Controller
 from tidelog.cluster.controller_settings import ControllerSettings
 from tidelog.cluster.features import METADATA_VERSION
 from tidelog.cluster.image import ConfigResourceType, Endpoint, MetadataDelta, MetadataImage
 from tidelog.cluster.metadata_log import DIRECTORY_NAME, MetadataLog, SnapshotOptions
 from tidelog.cluster.partition_registry import PartitionRegistry
+from tidelog.cluster.records.settings import ConfigRecord
 from tidelog.cluster.waiting import Waiting
 from tidelog.errors import TidelogError
 from tidelog.protocol.errors import ApiError
@@ -26,12 +29,13 @@ from tidelog.protocol.uuids import random_uuid
 from tidelog.security.quotas import ClientQuotas
 from tidelog.server.acceptor import Acceptor, LocalAcceptor, accept_locally, accept_on
 from tidelog.server.client_metrics import ClientMetrics
+from tidelog.server.config import SETTINGS
 from tidelog.server.connections import Connections
 from tidelog.server.delayed import DelayedFetch
 from tidelog.server.dispatch import Dispatcher, load_handlers
 from tidelog.server.fetch_sessions import FetchSessions
 from tidelog.server.group_coordinator import GroupCoordinator
-from tidelog.server.listener import Listener
+from tidelog.server.listener import Listener, format_address
 from tidelog.server.local_partitions import LocalPartitions
 from tidelog.server.log_cleaning import LogCleaning
 from tidelog.server.maintenance import Maintenance
@@ -78,6 +82,7 @@ class Node:
     def __init__(self, config: NodeConfig, world: World) -> None:
         self.config = config
         self._static_config = config
+        self._told_without_effect: set[str] = set()
         self.world = world
         self.now_ms = world.wall_ms
         """Wall-clock time in milliseconds."""
@@ -100,10 +105,13 @@ class Node:
         self.quotas = ClientQuotas(
             window_count=config.quota_window_num,
             window_ms=config.quota_window_size_seconds * 1000,
+            mutation_span_ms=config.controller_quota_window_num
+            * config.controller_quota_window_size_seconds
+            * 1000,
         )
         self.has_quotas = False
         self.connections = Connections(config, self.reactor, self.metrics, self.log, self.quotas)
-        self.client_metrics = ClientMetrics(world.random)
+        self.client_metrics = ClientMetrics(world.random, config.telemetry_max_bytes)
         self.partitions = PartitionRegistry()
         self.handlers: dict[int, Handler] = {}
         self._acceptors: list[Acceptor[Address]] = []
@@ -138,6 +146,14 @@ class Node:
         return [(listener.host, listener.port) for listener in self.listeners]
 
     @property
+    def advertised_addresses(self) -> list[str]:
+        """Where clients are told to connect, as HOST:PORT."""
+        return [
+            format_address(listener.advertised_host, listener.advertised_port)
+            for listener in self.listeners
+        ]
+
+    @property
     def local_address(self) -> str | None:
         """Where readers on this machine get files in place of records, if they do."""
         return None if self._local_acceptor is None else self._local_acceptor.address
@@ -155,6 +171,7 @@ class Node:
         Raises a TidelogError that says what is the matter; nothing stays open then.
         """
         started_s = self.world.monotonic()
+        self._tell_without_effect(self.config.without_effect)
         try:
             self._open()
         except BaseException:
@@ -164,7 +181,8 @@ class Node:
             "node_started",
             node_id=self.config.node_id,
             cluster_id=self.cluster_id,
-            listeners=",".join(f"{host}:{port}" for host, port in self.addresses),
+            listeners=",".join(format_address(host, port) for host, port in self.addresses),
+            advertised=",".join(self.advertised_addresses),
             partitions=len(self.partitions),
             seconds=round(self.world.monotonic() - started_s, 3),
         )
@@ -198,7 +216,10 @@ class Node:
             node_id=config.node_id,
             directory_id=first_directory.directory_id,
             world=self.world,
-            options=SnapshotOptions(interval_ms=config.metadata_log_max_snapshot_interval_ms),
+            options=SnapshotOptions(
+                bytes_max=config.metadata_log_max_record_bytes_between_snapshots,
+                interval_ms=config.metadata_log_max_snapshot_interval_ms,
+            ),
             initial_levels=config.initial_levels,
         )
         self._check_levels()
@@ -284,6 +305,7 @@ class Node:
         )
         self.broker_epoch = self._submit_registration()
         metadata = self.metadata
+        metadata.submit(self._first_cluster_settings())
         unfenced = self.controller.unfence_broker(
             config.node_id, self.broker_epoch, metadata.latest
         )
@@ -296,6 +318,25 @@ class Node:
         )
         metadata.submit(decision.records)
         return decision.rows
+
+    def _first_cluster_settings(self) -> list[ConfigRecord]:
+        """min.insync.replicas is kept for all brokers together, from the first start on."""
+        static = self.config.explicit.get(MIN_INSYNC_REPLICAS)
+        of_cluster = self.metadata.latest.cluster_configs().get(MIN_INSYNC_REPLICAS)
+        if of_cluster is None:
+            return [
+                ConfigRecord(
+                    resource_type=ConfigResourceType.BROKER,
+                    resource_name="",
+                    name=MIN_INSYNC_REPLICAS,
+                    value=static or BROKER_SETTINGS[MIN_INSYNC_REPLICAS].default,
+                )
+            ]
+        if static not in (None, of_cluster):
+            self.log.warning(
+                "setting_overridden", setting=MIN_INSYNC_REPLICAS, by_cluster=of_cluster
+            )
+        return []
 
     def _abandon(self) -> None:
         """Close what a start that failed has opened."""
@@ -357,8 +398,24 @@ class Node:
     def _take_over_settings(self, image: MetadataImage) -> None:
         self.quotas.replace(image.client_quotas)
         self.has_quotas = self.quotas.limits_clients
-        dynamic = {**image.cluster_configs(), **image.broker_configs(self.config.node_id)}
+        before = self.config
+        dynamic = {**image.cluster_configs(), **image.broker_configs(before.node_id)}
         self.config = self._static_config.changed(dynamic)
+        unknown = [name for name in dynamic if name not in SETTINGS]
+        self._tell_without_effect([*self.config.without_effect, *unknown])
+        self.connections.take_over_limits(self.config)
+        self.store.set_sync_threads(self.config.num_recovery_threads_per_data_dir)
+        if before.log_cleaner_backoff_ms != self.config.log_cleaner_backoff_ms and hasattr(
+            self, "cleaning"
+        ):
+            self.cleaning.look_anew()
+
+    def _tell_without_effect(self, names: list[str]) -> None:
+        """One line for all the settings that were made and change nothing, if they are new."""
+        new = set(names) - self._told_without_effect
+        if new:
+            self._told_without_effect |= new
+            self.log.warning("settings_without_effect", settings=",".join(sorted(new)))
 
     def _directory_failed(
         self, local: LocalPartitions, state: DirectoryState, lost: list[TopicPartition]

@@ -180,7 +180,9 @@ class TransactionCoordinator:
         return TransactionOptions(
             timeout_max_ms=config.transaction_max_timeout_ms,
             transactional_id_expiration_ms=config.transactional_id_expiration_ms,
-            record_version=min(image.features.get(TRANSACTION_VERSION, 0), 1),
+            abort_check_interval_ms=config.transaction_abort_timed_out_transaction_cleanup_interval_ms,
+            expiry_check_interval_ms=config.transaction_remove_expired_transaction_cleanup_interval_ms,
+            transaction_version=image.features.get(TRANSACTION_VERSION, 0),
         )
 
     def _metadata_changed(

@@ -93,7 +93,7 @@ class Checkpointer:
         self._journal = journal
         self._maintenance = maintenance
         self._post = post
-        self._sync_threads = sync_threads
+        self.sync_threads = sync_threads
         self._high_watermark_of = high_watermark_of
         self._on_failure = on_failure
         self.running = False
@@ -173,7 +173,7 @@ class Checkpointer:
             for _ in self._world.side_by_side(
                 lambda part: self._journal.run_flush(part.log, part.flush),
                 flushes,
-                threads=self._sync_threads,
+                threads=self.sync_threads,
             ):
                 pass
         for log, cut_files in truncated.items():

@@ -31,7 +31,7 @@ from tidelog.storage.offset_checkpoint import read_offsets, write_offsets
 from tidelog.storage.segment import Segment
 from tidelog.storage.segment_swap import begin_swap
 from tidelog.world.files import Files
-from tidelog.world.workers import Isolated, Worker
+from tidelog.world.workers import NO_RATE_LIMIT, Isolated, Worker
 
 CHECKPOINT_NAME = "cleaner-offset-checkpoint"
 
@@ -146,6 +146,7 @@ class Cleaner:
         last_stable_offset: Callable[[Log], int],
         want_synced: Callable[[Log], None] = lambda log: None,
         dedupe_buffer_bytes: int = 128 << 20,
+        bytes_per_second_max: float = NO_RATE_LIMIT,
     ) -> None:
         self._logs = logs
         self._worker = worker
@@ -154,7 +155,9 @@ class Cleaner:
         self._post = post
         self._last_stable_offset = last_stable_offset
         self._want_synced = want_synced
-        self._dedupe_buffer_bytes = dedupe_buffer_bytes
+        self.dedupe_buffer_bytes = dedupe_buffer_bytes
+        self.bytes_per_second_max = bytes_per_second_max
+        """The next pass works by these two; they may be changed."""
         self._checkpoints: dict[Path, dict[TopicPartition, int]] = {}
         self._pass: _Pass | None = None
         self.counts = CleaningCounts()
@@ -232,7 +235,8 @@ class Cleaner:
             segment_bytes=config.segment_bytes,
             index_interval_bytes=config.index_interval_bytes,
             index_bytes_max=config.segment_index_bytes,
-            dedupe_buffer_bytes=self._dedupe_buffer_bytes,
+            dedupe_buffer_bytes=self.dedupe_buffer_bytes,
+            bytes_per_second_max=self.bytes_per_second_max,
         )
         current = _Pass(log)
         self._pass = current

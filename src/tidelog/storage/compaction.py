@@ -36,6 +36,7 @@ from tidelog.storage.files import CorruptFileError
 from tidelog.storage.key_offsets import KeyOffsets
 from tidelog.storage.transaction_index import AbortedTransaction
 from tidelog.world.files import Files
+from tidelog.world.workers import NO_RATE_LIMIT
 
 _READ_BYTES = 1 << 20
 _RELATIVE_OFFSET_MAX = (1 << 31) - 1
@@ -67,6 +68,7 @@ class CompactionTask:
     index_interval_bytes: int = 4096
     index_bytes_max: int = 10 << 20
     dedupe_buffer_bytes: int = 128 << 20
+    bytes_per_second_max: float = NO_RATE_LIMIT
 
 
 class CompactedGroup(msgspec.Struct, frozen=True, tag=True):

@@ -112,7 +112,7 @@ class Log:
     @config.setter
     def config(self, config: LogConfig) -> None:
         self._config = config
-        self._validator = AppendValidator(config)
+        self._validator = AppendValidator(config, self.topic_partition)
         self._choose_check()
         self._segment_bytes = config.segment_bytes
         # The active segment is never cleaned, so it must not outlive the time until cleaning.
@@ -690,14 +690,17 @@ class Log:
             self.durable_offset = max(self.durable_offset, offset)
             self.leader_epochs.advance_start(offset)
 
+    def expire_producers(self, now_ms: int) -> None:
+        """Forgets producers that have been silent for longer than `producer.id.expiration.ms`."""
+        self.producers.remove_expired(now_ms, self.config.producer_id_expiration_ms)
+
     def delete_old_segments(self, now_ms: int, high_watermark: int) -> int:
-        """Applies retention and forgets expired producers; returns how many segments went.
+        """Applies retention; returns how many segments went.
 
         Raises OSError. The files are renamed here and unlinked later: see `take_deletable_files`.
         """
         if self.is_truncating:
             return 0
-        self.producers.remove_expired(now_ms, self.config.producer_id_expiration_ms)
         count = count_deletable(
             self.segments,
             self.config,

@@ -36,16 +36,14 @@ class LogConfig:
     compression_lz4_level: int = LZ4_LEVEL_DEFAULT
     compression_zstd_level: int = ZSTD_LEVEL_DEFAULT
     min_insync_replicas: int = 1
-    unclean_leader_election_enable: bool = False
     delete_retention_ms: int = 24 * 3600 * 1000
     min_cleanable_dirty_ratio: float = 0.5
     min_compaction_lag_ms: int = 0
     max_compaction_lag_ms: int = LONG_MAX
     file_delete_delay_ms: int = 60_000
     preallocate: bool = False
-    flush_messages: int = LONG_MAX
-    flush_ms: int = LONG_MAX
     durability: str = "fsync"
+    record_validation_enable: bool = False
     producer_id_expiration_ms: int = 24 * 3600 * 1000
 
     @property

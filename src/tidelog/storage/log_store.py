@@ -293,6 +293,11 @@ class LogStore:
                 if origin_id in online and topic_partition not in kept:
                     serving.remove_file_later(path / moved_mark_name(topic_partition))
 
+    def set_sync_threads(self, count: int) -> None:
+        """How many files of a directory are synced side by side from now on."""
+        for serving in self._serving:
+            serving.set_sync_threads(count)
+
     def set_config(self, topic_partition: TopicPartition, config: LogConfig) -> None:
         """Changes a log's settings. Durability `fsync` takes hold with a sync of what is there."""
         log = self.logs[topic_partition]

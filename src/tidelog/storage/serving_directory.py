@@ -93,6 +93,10 @@ class ServingDirectory:
 
     # Logs
 
+    def set_sync_threads(self, count: int) -> None:
+        """How many files are synced side by side from now on."""
+        self._sync_threads = self._checkpointer.sync_threads = count
+
     def add(self, log: Log, *, is_new: bool = False) -> None:
         """Takes a log into service."""
         self.directory.logs[log.topic_partition] = log

@@ -33,6 +33,7 @@ _PORTS = (20_000, 32_000)
 _FOR_TESTS = {
     "group.initial.rebalance.delay.ms": "0",
     "offsets.topic.num.partitions": "4",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "100",
     "transaction.state.log.num.partitions": "4",
 }
 

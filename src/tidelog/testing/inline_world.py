@@ -39,8 +39,8 @@ class InlineWorld:
     def busy_ns(self) -> int:
         return self.now_ms * 1_000_000
 
-    def host_name(self) -> str:
-        return "localhost"
+    def reachable_host(self, host: str) -> str:
+        return host
 
     def start_worker(self, name: str, on_crash: OnCrash) -> Worker:
         return InlineWorker()

@@ -19,6 +19,8 @@ BROKEN = 0x008 | 0x010
 PEER_CLOSED = 0x2000
 
 Address = tuple[str, int]
+ANY_HOST = ("", "0.0.0.0", "::")
+"""Hosts that stand for every address of the machine."""
 
 
 class Transport(Protocol):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Callable, Iterator
 from typing import Protocol, TypeVar
 
@@ -41,9 +42,19 @@ def log_crash(worker: str, error: BaseException) -> None:
     logger.critical("%s has failed: %s: %s", worker, type(error).__name__, error, exc_info=error)
 
 
-Task = TypeVar("Task")
+NO_RATE_LIMIT = sys.float_info.max  # JSON has no infinity
+
+
+class RatedTask(Protocol):
+    """Work that says how fast it may read and write."""
+
+    @property
+    def bytes_per_second_max(self) -> float: ...
+
+
+Task = TypeVar("Task", bound=RatedTask)
 TaskEvent = TypeVar("TaskEvent")
-_TaskIn = TypeVar("_TaskIn", contravariant=True)
+_TaskIn = TypeVar("_TaskIn", bound=RatedTask, contravariant=True)
 _EventOut = TypeVar("_EventOut", covariant=True)
 
 IsolatedWork = Callable[[Task, Files, Callable[[int], None]], Iterator[TaskEvent]]

@@ -44,7 +44,9 @@ class World(Protocol):
 
     # The network
 
-    def host_name(self) -> str: ...
+    def reachable_host(self, host: str) -> str:
+        """What clients are told of a listener on `host`, which may stand for any address."""
+        ...
 
     def make_poller(self) -> Poller: ...
 
@@ -89,8 +91,6 @@ class World(Protocol):
         work: IsolatedWork[Task, TaskEvent],
         failed: Callable[[str, bool], TaskEvent],
         post: Callable[[Callable[[], None]], None],
-        *,
-        bytes_per_second_max: float,
     ) -> Isolated[Task, TaskEvent]:
         """`failed(problem, is_bug)` makes the last event of a task that did not come to its end."""
         ...

@@ -163,7 +163,7 @@ def test_topics_inherit_settings_of_brokers(wire: WireClient, new_name: NewName)
 
 
 def test_settings_that_need_a_restart_cannot_be_changed(wire: WireClient) -> None:
-    refused = change(wire, BROKER, "1", ("num.recovery.threads.per.data.dir", SET, "4"))
+    refused = change(wire, BROKER, "1", ("num.partitions", SET, "4"))
     assert refused in (ErrorCode.INVALID_REQUEST, ErrorCode.INVALID_CONFIG)
     assert change(wire, BROKER, "9", ("log.retention.ms", SET, "1")) == ErrorCode.INVALID_REQUEST
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.server.handlers.admin_calls import create_topic
+from tidelog.cluster.broker_config import BROKER_SETTINGS
 from tidelog.cluster.topic_config import TOPIC_SETTINGS
 from tidelog.protocol.apis.describe_configs import (
     DescribeConfigsRequest,
@@ -18,7 +19,7 @@ from tidelog.testing.wire import WireClient
 
 NewName = Callable[[str], str]
 TOPIC, BROKER, LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
-DYNAMIC_TOPIC, STATIC_BROKER, DEFAULT = 1, 4, 5
+DYNAMIC_TOPIC, DYNAMIC_DEFAULT_BROKER, STATIC_BROKER, DEFAULT = 1, 3, 4, 5
 
 
 def describe(
@@ -61,7 +62,7 @@ def test_every_setting_of_a_topic_is_told(
         assert all(config.config_type > 0 and config.documentation for config in configs.values())
     synonyms = [(each.name, each.value, each.source) for each in configs["retention.ms"].synonyms]
     assert synonyms[0] == ("retention.ms", "1000", DYNAMIC_TOPIC)
-    assert ("log.retention.hours", "168", DEFAULT) in synonyms
+    assert len(synonyms) == 1
 
 
 def test_only_the_keys_asked_for_are_told(wire: WireClient, new_name: NewName) -> None:
@@ -109,8 +110,49 @@ def test_loggers_have_levels(wire: WireClient) -> None:
     assert root.config_source == 6
 
 
-def test_an_unknown_subscription_has_no_settings(wire: WireClient, new_name: NewName) -> None:
-    assert by_name(describe(wire, CLIENT_METRICS, new_name("subscription"))) == {}
+def test_an_unknown_subscription_has_defaults(wire: WireClient, new_name: NewName) -> None:
+    configs = by_name(describe(wire, CLIENT_METRICS, new_name("subscription")))
+    assert {name: (each.value, each.config_source) for name, each in configs.items()} == {
+        "interval.ms": ("300000", DEFAULT),
+        "match": ("", DEFAULT),
+        "metrics": ("", DEFAULT),
+    }
+
+
+def test_a_topic_without_settings_tells_the_sources_that_kafka_tells(
+    wire: WireClient, new_name: NewName
+) -> None:
+    topic = new_name("topic")
+    create_topic(wire, topic)
+    configs = by_name(describe(wire, TOPIC, topic))
+    sources = {name: each.config_source for name, each in configs.items()}
+    assert sources.pop("min.insync.replicas") == DYNAMIC_DEFAULT_BROKER
+    assert set(sources.values()) == {DEFAULT}
+    told = {
+        name: [(each.name, each.value, each.source) for each in configs[name].synonyms]
+        for name in ("min.insync.replicas", "durability", "retention.ms", "flush.ms")
+    }
+    assert told == {
+        "min.insync.replicas": [
+            ("min.insync.replicas", "1", DYNAMIC_DEFAULT_BROKER),
+            ("min.insync.replicas", "1", DEFAULT),
+        ],
+        "durability": [("durability", "fsync", DEFAULT)],
+        "retention.ms": [],
+        "flush.ms": [],
+    }
+
+
+def test_a_broker_has_every_setting_of_kafka(wire: WireClient) -> None:
+    configs = by_name(describe(wire, BROKER, "1"))
+    kafkas = {setting.name for setting in BROKER_SETTINGS if not setting.hidden}
+    assert kafkas <= configs.keys()
+    assert len(kafkas - {"durability", "record.validation.enable"}) == 340
+    hidden = {setting.name for setting in BROKER_SETTINGS if setting.hidden}
+    assert not hidden & configs.keys()
+    assert not configs["log.cleaner.backoff.ms"].read_only
+    assert configs["log.cleaner.threads"].read_only
+    assert configs["ssl.key.password"].is_sensitive
 
 
 @pytest.mark.parametrize(

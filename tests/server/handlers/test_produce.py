@@ -19,6 +19,7 @@ from tests.server.batches import (
 from tests.server.running_node import RunningNode
 from tidelog.protocol.compression import Compression
 from tidelog.protocol.errors import ErrorCode
+from tidelog.protocol.record_batch import write_crc
 from tidelog.protocol.records import Record, encode_batch
 from tidelog.testing.wire import ConnectionEnded, WireClient
 
@@ -199,6 +200,41 @@ def test_a_batch_above_the_topic_s_limit_is_refused(shared_node: RunningNode) ->
         row = _row(client, "small", {0: batch(bytes(2000))})
         assert row.error_code == ErrorCode.MESSAGE_TOO_LARGE
         assert _row(client, "small", {0: batch(bytes(100))}).error_code == 0
+
+
+@pytest.mark.parametrize("version", range(3, 14))
+def test_the_records_at_fault_are_named(shared_node: RunningNode, version: int) -> None:
+    """A client can tell the ten bad records of a hundred, and send the others again."""
+    name = f"compacted-{version}"
+    topic_id = shared_node.create_topic(name, cleanup_policy="compact")
+    topic = name if version < 13 else topic_id
+    records = [
+        Record(index, now_ms(), None if index % 10 == 7 else b"k", b"v") for index in range(100)
+    ]
+    with shared_node.client() as client:
+        row = _row(client, topic, {0: bytes(encode_batch(records))}, version=version)
+    assert (row.error_code, row.base_offset) == (ErrorCode.INVALID_RECORD, -1)
+    if version >= 5:
+        assert row.log_start_offset == 0
+    if version >= 8:
+        assert [each.batch_index for each in row.record_errors] == list(range(7, 100, 10))
+        assert {each.batch_index_error_message for each in row.record_errors} == {
+            f"Compacted topic cannot accept message without key in topic partition {name}-0"
+        }
+        assert "10 record errors" in row.error_message
+
+
+def test_a_batch_that_consumers_could_not_read_is_refused_where_the_topic_validates(
+    shared_node: RunningNode,
+) -> None:
+    shared_node.create_topic("validated", record_validation_enable="true")
+    damaged = bytearray(batch(b"a", b"b"))
+    damaged[61] ^= 0x30
+    write_crc(damaged, 0, len(damaged))
+    with shared_node.client() as client:
+        row = _row(client, "validated", {0: bytes(damaged)})
+        assert row.error_code == ErrorCode.INVALID_RECORD
+        assert _row(client, "validated", {0: batch(b"a", b"b")}).base_offset == 0
 
 
 def test_internal_topics_take_no_records_of_clients(shared_node: RunningNode) -> None:

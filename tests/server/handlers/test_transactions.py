@@ -32,6 +32,11 @@ from tidelog.protocol.apis.offset_fetch import (
     OffsetFetchRequestTopics,
 )
 from tidelog.protocol.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from tidelog.protocol.apis.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
 from tidelog.protocol.apis.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
@@ -71,7 +76,7 @@ def producer(wire: WireClient) -> TransactionalProducer:
     return made
 
 
-@pytest.mark.parametrize("version", range(7))
+@pytest.mark.parametrize("version", range(6))
 def test_every_idempotent_producer_gets_an_id_of_its_own(wire: WireClient, version: int) -> None:
     answers = [
         wire.call(InitProducerIdRequest(transaction_timeout_ms=1000), version) for _ in range(3)
@@ -380,3 +385,148 @@ def test_an_unknown_producer_cannot_end_anything(
     assert stranger.end().error_code == ErrorCode.INVALID_PRODUCER_ID_MAPPING
     producer.producer_id = 4711
     assert producer.end().error_code == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+
+
+@pytest.mark.parametrize("version", [8, 9, 12])
+@pytest.mark.parametrize("producer_id", [4711, -1])
+def test_transactional_batches_without_a_transactional_id_are_refused(
+    wire: WireClient, topic: str, version: int, producer_id: int
+) -> None:
+    """No coordinator would ever end them, and readers of committed records would hang."""
+    records = batch(
+        b"x",
+        producer_id=producer_id,
+        producer_epoch=0 if producer_id >= 0 else -1,
+        base_sequence=0 if producer_id >= 0 else -1,
+        is_transactional=True,
+    )
+    one = produce_request(topic, records)
+    several = produce_request(topic, batch(b"plain"))
+    several.topic_data[0].partition_data.append(PartitionProduceData(index=1, records=records))
+    for request in (one, several, one):
+        for row in wire.call(request, version).responses[0].partition_responses:
+            assert row.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+            assert row.base_offset == -1
+
+    found = fetch(wire, topic, 0)
+    assert (found.high_watermark, found.last_stable_offset) == (0, 0)
+
+
+@pytest.mark.parametrize("version", [8, 9, 12])
+def test_a_transactional_batch_without_a_producer_id_joins_no_transaction(
+    wire: WireClient, topic: str, producer: TransactionalProducer, version: int
+) -> None:
+    request = produce_request(topic, batch(b"x", is_transactional=True))
+    request.transactional_id = producer.transactional_id
+    [row] = wire.call(request, version).responses[0].partition_responses
+    assert row.error_code == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    assert fetch(wire, topic, 0).high_watermark == 0
+
+
+def test_a_transactional_batch_behind_an_equal_plain_request_is_refused(
+    wire: WireClient, topic: str
+) -> None:
+    """The second request of the same shape is decoded in a shorter way."""
+    plain = produce_request(topic, batch(b"x"))
+    for _ in range(2):
+        assert wire.call(plain, 9).responses[0].partition_responses[0].error_code == 0
+    records = batch(b"x", producer_id=5, producer_epoch=0, base_sequence=0, is_transactional=True)
+    row = wire.call(produce_request(topic, records), 9).responses[0].partition_responses[0]
+    assert row.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    assert fetch(wire, topic, 0).last_stable_offset == 2
+
+
+def test_a_transactional_batch_without_a_transactional_id_and_acks_0_ends_the_connection(
+    broker: Broker, wire: WireClient, topic: str
+) -> None:
+    records = batch(b"x", producer_id=5, producer_epoch=0, base_sequence=0, is_transactional=True)
+    with WireClient("127.0.0.1", broker.port) as sender:
+        sender.send(produce_request(topic, records, acks=0), 9)
+        assert sender.is_ended()
+    assert fetch(wire, topic, 0).high_watermark == 0
+
+
+def test_transactional_batches_of_two_producers_in_one_request_are_refused(
+    wire: WireClient, topic: str, producer: TransactionalProducer
+) -> None:
+    def records(producer_id: int) -> bytes:
+        return batch(
+            b"x",
+            producer_id=producer_id,
+            producer_epoch=producer.epoch,
+            base_sequence=0,
+            is_transactional=True,
+        )
+
+    request = produce_request(topic, records(producer.producer_id + 1))
+    request.transactional_id = producer.transactional_id
+    request.topic_data[0].partition_data.append(
+        PartitionProduceData(index=1, records=records(producer.producer_id))
+    )
+    answered = wire.call(request, 12).responses[0].partition_responses
+    assert [row.error_code for row in answered] == [ErrorCode.INVALID_PRODUCER_ID_MAPPING] * 2
+    assert fetch(wire, topic, 0).high_watermark == 0
+
+
+@pytest.mark.parametrize("version", range(6))
+def test_offsets_of_partitions_that_do_not_exist_join_no_transaction(
+    wire: WireClient, topic: str, producer: TransactionalProducer, version: int
+) -> None:
+    if version < 5:
+        producer.add_offsets(f"group-of-{topic}")
+    wanted = TxnOffsetCommitRequestTopic(
+        name=topic,
+        partitions=[
+            TxnOffsetCommitRequestPartition(
+                partition_index=index, committed_offset=1, committed_metadata=""
+            )
+            for index in (2, 1, -7)
+        ],
+    )
+    request = TxnOffsetCommitRequest(
+        transactional_id=producer.transactional_id,
+        group_id=f"group-of-{topic}",
+        producer_id=producer.producer_id,
+        producer_epoch=producer.epoch,
+        topics=[wanted],
+    )
+    (answered,) = wire.call(request, version).topics
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert {row.partition_index: row.error_code for row in answered.partitions} == {
+        2: unknown,
+        -7: unknown,
+        1: 0,
+    }
+
+
+def test_silent_producers_are_forgotten_once_an_interval() -> None:
+    """Long before the next check of the retention, which is five minutes away."""
+    settings = {
+        "producer.id.expiration.ms": "1",
+        "producer.id.expiration.check.interval.ms": "20",
+    }
+    with Broker(settings=settings) as running, WireClient("127.0.0.1", running.port) as wire:
+        wanted = CreatableTopic(name="t", num_partitions=1, replication_factor=1)
+        assert wire.call(CreateTopicsRequest(topics=[wanted]), 7).topics[0].error_code == 0
+        records = batch(b"x", producer_id=7, producer_epoch=0, base_sequence=0)
+        row = wire.call(produce_request("t", records), 9).responses[0].partition_responses[0]
+        assert row.error_code == 0
+        request = DescribeProducersRequest(topics=[TopicRequest(name="t", partition_indexes=[0])])
+        deadline = time.monotonic() + 20
+        while wire.call(request, 0).topics[0].partitions[0].active_producers:
+            assert time.monotonic() < deadline, "the producer is still remembered"
+            time.sleep(0.01)
+
+
+def test_a_transaction_past_its_timeout_waits_for_the_next_check() -> None:
+    weeks = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "2147483647"}
+    with Broker(settings=weeks) as running, WireClient("127.0.0.1", running.port) as wire:
+        wanted = CreatableTopic(name="t", num_partitions=1, replication_factor=1)
+        assert wire.call(CreateTopicsRequest(topics=[wanted]), 7).topics[0].error_code == 0
+        late = TransactionalProducer(wire, "late", timeout_ms=1)
+        late.init()
+        assert late.produce("t", b"x", version=12) is ErrorCode.NONE
+        time.sleep(0.2)
+        request = DescribeTransactionsRequest(transactional_ids=["late"])
+        assert wire.call(request, 0).transaction_states[0].transaction_state == "Ongoing"
+        assert late.end(version=5).error_code == 0

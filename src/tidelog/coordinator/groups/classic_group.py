@@ -81,6 +81,7 @@ class ClassicGroup:
     state: ClassicState = ClassicState.EMPTY
     previous_state: ClassicState = ClassicState.EMPTY
     state_since_ms: int = -1
+    has_record: bool = False
     generation: int = 0
     protocol_type: str | None = None
     protocol: str | None = None
@@ -97,15 +98,6 @@ class ClassicGroup:
     @property
     def is_empty(self) -> bool:
         return self.state is ClassicState.EMPTY
-
-    @property
-    def is_simple(self) -> bool:
-        """It only holds offsets: no consumer ever joined it."""
-        return (
-            self.state is ClassicState.EMPTY
-            and self.protocol_type is None
-            and not self.pending_members
-        )
 
     @property
     def uses_consumer_protocol(self) -> bool:
@@ -292,7 +284,7 @@ class ClassicGroup:
         return self._subscribed
 
     def snapshot(
-        self, assignments: dict[str, bytes], now_ms: int, *, renamed: tuple[str, str] | None = None
+        self, assignments: dict[str, bytes], *, renamed: tuple[str, str] | None = None
     ) -> GroupMetadataValue:
         """The record of this generation; `renamed` (old id, new id) writes one member as new."""
         old_id, new_id = renamed or ("", "")
@@ -305,7 +297,7 @@ class ClassicGroup:
             generation=self.generation,
             protocol=self.protocol,
             leader=member_id(self.leader) if self.leader is not None else None,
-            current_state_timestamp=now_ms,
+            current_state_timestamp=self.state_since_ms,
             members=[
                 MemberMetadata(
                     member_id=member_id(member.member_id),
@@ -324,6 +316,7 @@ class ClassicGroup:
     def restore(self, value: GroupMetadataValue) -> None:
         """Takes over what the record says. A member that is here already keeps its soft state,
         a static one also when its id is new."""
+        self.has_record = True
         self.generation = value.generation
         self.protocol_type = value.protocol_type or None
         self.protocol = value.protocol

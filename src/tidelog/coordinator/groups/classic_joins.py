@@ -264,7 +264,7 @@ class ClassicJoins:
         old_member_id = member.member_id
         was_leader = group.leader == old_member_id
         record = self._rebalance.metadata_record(
-            group, group_assignments(group), now_ms, renamed=(old_member_id, new_member_id)
+            group, group_assignments(group), renamed=(old_member_id, new_member_id)
         )
         knows_skip = client.api_version >= _SKIP_ASSIGNMENT_FROM
         response = JoinGroupResponse(

@@ -18,7 +18,7 @@ from tidelog.coordinator.groups.classic_group import (
     ClassicState,
 )
 from tidelog.coordinator.groups.group_config import GroupConfig
-from tidelog.coordinator.records.group import GroupMetadataKey
+from tidelog.coordinator.records.group import GroupMetadataKey, GroupMetadataValue
 from tidelog.coordinator.shard import (
     CoordinatorRecord,
     Outcome,
@@ -140,7 +140,7 @@ class ClassicProtocol:
             return Outcome()
         group.begin_generation(now_ms)
         if group.state is EMPTY:
-            return Outcome([self.metadata_record(group, {}, now_ms)])
+            return Outcome([self.metadata_record(group, {})])
         outcome: Outcome[Any] = Outcome()
         for member in group.members.values():
             if (ticket := group.take_join(member)) is not None:
@@ -210,7 +210,7 @@ class ClassicProtocol:
         self, group: ClassicGroup, request: SyncGroupRequest, now_ms: int
     ) -> Outcome[SyncGroupResponse]:
         assignments = {row.member_id: row.assignment for row in request.assignments}
-        record = self.metadata_record(group, assignments, now_ms)
+        record = self.metadata_record(group, assignments)
 
         def settle(error: ApiError | None) -> Outcome[Any]:
             if error is not None:
@@ -413,15 +413,23 @@ class ClassicProtocol:
         self,
         group: ClassicGroup,
         assignments: dict[str, bytes],
-        now_ms: int,
         *,
         renamed: tuple[str, str] | None = None,
     ) -> CoordinatorRecord:
         return CoordinatorRecord(
             GroupMetadataKey(group=group.group_id),
-            group.snapshot(assignments, now_ms, renamed=renamed),
+            group.snapshot(assignments, renamed=renamed),
             GROUP_METADATA_VERSION,
         )
+
+
+def empty_group_record(group_id: str, now_ms: int) -> CoordinatorRecord:
+    """A group that a member is about to make by joining: nothing of it is known yet."""
+    return CoordinatorRecord(
+        GroupMetadataKey(group=group_id),
+        GroupMetadataValue(current_state_timestamp=now_ms),
+        GROUP_METADATA_VERSION,
+    )
 
 
 def group_assignments(group: ClassicGroup) -> dict[str, bytes]:

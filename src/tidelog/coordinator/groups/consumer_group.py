@@ -54,6 +54,7 @@ class ConsumerGroup:
     group_epoch: int = 0
     metadata_hash: int = 0
     assignment_epoch: int = 0
+    assignment_computed_ms: int = 0  # 0: nobody knows
     members: dict[str, ConsumerMember] = field(default_factory=dict)
     static_members: dict[str, str] = field(default_factory=dict)
     target: dict[str, Assignment] = field(default_factory=dict)
@@ -164,6 +165,7 @@ class ConsumerGroup:
             self.metadata_hash = value.metadata_hash
         elif isinstance(value, ConsumerGroupTargetAssignmentMetadataValue):
             self.assignment_epoch = value.assignment_epoch
+            self.assignment_computed_ms = value.assignment_timestamp
         elif isinstance(key, ConsumerGroupRegularExpressionKey):
             assert value is None or isinstance(value, ConsumerGroupRegularExpressionValue)
             if value is None:

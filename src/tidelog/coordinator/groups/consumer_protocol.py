@@ -17,7 +17,6 @@ from tidelog.coordinator.groups.client_context import ClientContext
 from tidelog.coordinator.groups.consumer_draft import Draft
 from tidelog.coordinator.groups.consumer_group import ConsumerGroup, ResolvedRegex
 from tidelog.coordinator.groups.consumer_member import (
-    LEAVE_EPOCH,
     STATIC_LEAVE_EPOCH,
     ConsumerMember,
     MemberState,
@@ -66,42 +65,6 @@ class ConsumerProtocol:
 
     # ConsumerGroupHeartbeat
 
-    def check_request(self, request: ConsumerGroupHeartbeatRequest, version: int) -> None:
-        def refuse(reason: str) -> None:
-            raise ApiError(ErrorCode.INVALID_REQUEST, reason)
-
-        epoch = request.member_epoch
-        if not request.group_id:
-            refuse("GroupId can't be empty.")
-        if request.instance_id == "":
-            refuse("InstanceId can't be empty.")
-        if request.rack_id == "":
-            refuse("RackId can't be empty.")
-        if not request.member_id and (version >= 1 or epoch != 0):
-            refuse("MemberId can't be empty.")
-        if epoch == 0:
-            if request.rebalance_timeout_ms == -1:
-                refuse("RebalanceTimeoutMs must be provided in first request.")
-            if request.topic_partitions is None or request.topic_partitions:
-                refuse("TopicPartitions must be empty when (re-)joining.")
-            if not request.subscribed_topic_names and not request.subscribed_topic_regex:
-                refuse(
-                    "Either SubscribedTopicNames or SubscribedTopicRegex must be non-empty when"
-                    " (re-)joining."
-                )
-        elif epoch == STATIC_LEAVE_EPOCH:
-            if request.instance_id is None:
-                refuse("InstanceId can't be null.")
-        elif epoch < LEAVE_EPOCH:
-            refuse("MemberEpoch is invalid.")
-        assignor = request.server_assignor
-        if assignor is not None and assignor not in self._config.group_consumer_assignors:
-            known = ", ".join(self._config.group_consumer_assignors)
-            raise ApiError(
-                ErrorCode.UNSUPPORTED_ASSIGNOR,
-                f"ServerAssignor {assignor} is not supported. Supported assignors: {known}.",
-            )
-
     def heartbeat(
         self,
         draft: Draft,
@@ -144,7 +107,10 @@ class ConsumerProtocol:
 
         is_full = request.member_epoch == 0 or (
             request.rebalance_timeout_ms != -1
-            and (request.subscribed_topic_names is not None or request.subscribed_topic_regex)
+            and (
+                request.subscribed_topic_names is not None
+                or request.subscribed_topic_regex is not None
+            )
             and owned is not None
         )
         assignment = None
@@ -255,9 +221,20 @@ class ConsumerProtocol:
         if draft.group.regexes or updated.subscribed_topic_regex is not None:
             changed |= self._resolve_regexes(draft, now_ms)
         self._bump_epoch(draft, changed)
-        if draft.group.group_epoch > draft.group.assignment_epoch:
-            self._update_target(draft)
-        return self._reconcile(draft, updated, owned, now_ms)
+        if draft.group.group_epoch > draft.group.assignment_epoch and self._may_assign(
+            draft.group, now_ms
+        ):
+            self._update_target(draft, now_ms)
+        return self._reconcile(draft, updated, owned, now_ms, has_new_subscription=changed)
+
+    def _may_assign(self, group: ConsumerGroup, now_ms: int) -> bool:
+        """Members that come and go shortly after each other share one computation of the target."""
+        interval_ms = self._time_ms(group, "assignment_interval")
+        return (
+            group.assignment_computed_ms == 0
+            or interval_ms == 0  # also the way out when the clock was set back by much
+            or now_ms >= group.assignment_computed_ms + interval_ms
+        )
 
     def _resolve_regexes(self, draft: Draft, now_ms: int) -> bool:
         """Brings the topics of the members' expressions up to date; true when they changed."""
@@ -317,7 +294,7 @@ class ConsumerProtocol:
         else:
             group.checked_version = self.topics.offset
 
-    def _update_target(self, draft: Draft) -> None:
+    def _update_target(self, draft: Draft, now_ms: int) -> None:
         group = draft.group
         by_name = self.topics.topics_by_name
         members = {}
@@ -338,10 +315,18 @@ class ConsumerProtocol:
             for member_id, assignment in target.items()
             if group.target.get(member_id) != assignment
         ]
-        draft.add(*changes, write.assignment_epoch_record(group.group_id, group.group_epoch))
+        draft.add(
+            *changes, write.assignment_epoch_record(group.group_id, group.group_epoch, now_ms)
+        )
 
     def _reconcile(
-        self, draft: Draft, member: ConsumerMember, owned: Assignment | None, now_ms: int
+        self,
+        draft: Draft,
+        member: ConsumerMember,
+        owned: Assignment | None,
+        now_ms: int,
+        *,
+        has_new_subscription: bool,
     ) -> ConsumerMember:
         group = draft.group
         current = group.members[member.member_id]
@@ -349,13 +334,33 @@ class ConsumerProtocol:
             # A static member that comes back under its own id starts again from epoch 0.
             current = replace(current, member_epoch=0, previous_member_epoch=0)
         target = group.target.get(member.member_id, {})
-        result = reconcile(current, group.assignment_epoch, target, owned, group.is_owned)
+        result = reconcile(
+            current,
+            group.assignment_epoch,
+            target,
+            owned,
+            group.is_owned,
+            self._is_subscribed(group, current),
+            has_new_subscription=has_new_subscription,
+        )
         if result == group.members[member.member_id]:
             return result
         draft.add(write.current_record(group.group_id, result))
         if not result.uses_classic_protocol:
             self._schedule_revocation_timeout(group.group_id, result, now_ms)
         return result
+
+    def _is_subscribed(
+        self, group: ConsumerGroup, member: ConsumerMember
+    ) -> Callable[[bytes], bool]:
+        names = group.topics_of(member)
+        by_id = self.topics.topics_by_id
+
+        def is_subscribed(topic_id: bytes) -> bool:
+            topic = by_id.get(topic_id)
+            return topic is not None and topic.name in names
+
+        return is_subscribed
 
     # Leaving
 
@@ -406,20 +411,21 @@ class ConsumerProtocol:
     # Timers
 
     def session_timeout_ms(self, group: ConsumerGroup) -> int:
-        config = self._config
-        said = self.overrides(group.group_id, "consumer.session.timeout.ms")
-        if said is None:
-            return config.group_consumer_session_timeout_ms
-        low = config.group_consumer_min_session_timeout_ms
-        return min(max(int(said), low), config.group_consumer_max_session_timeout_ms)
+        return self._time_ms(group, "session_timeout")
 
     def heartbeat_interval_ms(self, group: ConsumerGroup) -> int:
+        return self._time_ms(group, "heartbeat_interval")
+
+    def _time_ms(self, group: ConsumerGroup, name: str) -> int:
+        """The group's own setting within the coordinator's bounds, else the coordinator's."""
         config = self._config
-        said = self.overrides(group.group_id, "consumer.heartbeat.interval.ms")
+        said = self.overrides(group.group_id, f"consumer.{name.replace('_', '.')}.ms")
         if said is None:
-            return config.group_consumer_heartbeat_interval_ms
-        low = config.group_consumer_min_heartbeat_interval_ms
-        return min(max(int(said), low), config.group_consumer_max_heartbeat_interval_ms)
+            default: int = getattr(config, f"group_consumer_{name}_ms")
+            return default
+        low: int = getattr(config, f"group_consumer_min_{name}_ms")
+        high: int = getattr(config, f"group_consumer_max_{name}_ms")
+        return min(max(int(said), low), high)
 
     def extend_session(self, group_id: str, member_id: str, timeout_ms: int, now_ms: int) -> None:
         self._timers.schedule(

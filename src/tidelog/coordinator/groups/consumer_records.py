@@ -25,10 +25,12 @@ def group_epoch_record(group_id: str, epoch: int, metadata_hash: int) -> Coordin
     return CoordinatorRecord(ConsumerGroupMetadataKey(group_id=group_id), value)
 
 
-def assignment_epoch_record(group_id: str, epoch: int) -> CoordinatorRecord:
+def assignment_epoch_record(group_id: str, epoch: int, computed_ms: int) -> CoordinatorRecord:
     return CoordinatorRecord(
         ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id),
-        ConsumerGroupTargetAssignmentMetadataValue(assignment_epoch=epoch),
+        ConsumerGroupTargetAssignmentMetadataValue(
+            assignment_epoch=epoch, assignment_timestamp=computed_ms
+        ),
     )
 
 
@@ -99,6 +101,8 @@ def create_group_records(group: ConsumerGroup) -> list[CoordinatorRecord]:
     records = [member_record(group_id, member) for member in group.members.values()]
     records.append(group_epoch_record(group_id, group.group_epoch, group.metadata_hash))
     records += [target_record(group_id, m, target) for m, target in group.target.items()]
-    records.append(assignment_epoch_record(group_id, group.assignment_epoch))
+    records.append(
+        assignment_epoch_record(group_id, group.assignment_epoch, group.assignment_computed_ms)
+    )
     records += [current_record(group_id, member) for member in group.members.values()]
     return records

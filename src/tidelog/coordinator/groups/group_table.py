@@ -17,8 +17,8 @@ Group = ClassicGroup | ConsumerGroup
 
 
 class GroupTable:
-    """Groups by id. A classic group may be here before its first record: its members are only
-    gathering, and a restart would find them joining again."""
+    """Groups by id. A classic group without a record of its own is a simple one: it has offsets,
+    and nobody ever joined it."""
 
     def __init__(self) -> None:
         self._groups: dict[str, Group] = {}
@@ -41,7 +41,7 @@ class GroupTable:
         return group if isinstance(group, ConsumerGroup) else None
 
     def begin_classic(self, group_id: str) -> ClassicGroup:
-        """A new classic group, in memory only."""
+        """A new classic group, empty and without a record."""
         group = ClassicGroup(group_id)
         self._groups[group_id] = group
         return group

@@ -130,7 +130,7 @@ class MixedGroups:
         ) != protocol:
             raise ApiError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         revoking = member.state is MemberState.UNREVOKED_PARTITIONS
-        if group.group_epoch > member.member_epoch and not revoking:
+        if group.assignment_epoch > member.member_epoch and not revoking:
             self._ask_to_rejoin(group.group_id, member, now_ms)
             raise ApiError(ErrorCode.REBALANCE_IN_PROGRESS)
         self._timers.cancel(("resync", group.group_id, member.member_id))
@@ -152,7 +152,7 @@ class MixedGroups:
         self._protocol.extend_session(group.group_id, member.member_id, session_ms, now_ms)
         unreleased = member.state is MemberState.UNRELEASED_PARTITIONS
         if (
-            member.member_epoch < group.group_epoch
+            member.member_epoch < group.assignment_epoch
             or member.state is MemberState.UNREVOKED_PARTITIONS
             or (unreleased and not group.waits_for_others(member))
         ):

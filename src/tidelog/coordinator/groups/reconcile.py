@@ -29,30 +29,53 @@ def reconcile(
     target: Assignment,
     owned: Assignment | None,
     is_owned: Callable[[bytes, int], bool],
+    is_subscribed: Callable[[bytes], bool],
+    *,
+    has_new_subscription: bool,
 ) -> ConsumerMember:
     """The member after this heartbeat.
 
     owned: what the member says it has; None when it did not say.
     is_owned: whether any member owns a partition now.
+    is_subscribed: whether a topic is part of the member's subscription. The target may be older
+        than that, and then nothing of the other topics counts.
     """
-    if member.state is MemberState.STABLE:
-        if member.member_epoch == target_epoch:
-            return member
-        return _advance(member, member.member_epoch, target_epoch, target, owned, is_owned)
-    if member.state is MemberState.UNREVOKED_PARTITIONS:
-        if _still_owns(owned, member.pending_revocation):
-            return member
-        # One step at a time: it revoked for the epoch after its own, and not necessarily for the
-        # newest target.
-        return _advance(member, member.member_epoch + 1, target_epoch, target, owned, is_owned)
-    if member.state is MemberState.UNRELEASED_PARTITIONS:
-        return _advance(member, member.member_epoch, target_epoch, target, owned, is_owned)
-    if owned is None or owned:
-        raise ApiError(
-            ErrorCode.FENCED_MEMBER_EPOCH,
-            f"member {member.member_id} is in a state this broker does not know; it must rejoin",
-        )
-    return _advance(member, target_epoch, target_epoch, target, owned, is_owned)
+    state, epoch = member.state, member.member_epoch
+    is_stable = state is MemberState.STABLE and epoch == target_epoch
+    is_revoking = state is MemberState.UNREVOKED_PARTITIONS and _still_owns(
+        owned, member.pending_revocation
+    )
+    if is_stable or is_revoking:
+        return _shrunk(member, owned, is_subscribed) if has_new_subscription else member
+    if state is MemberState.UNKNOWN:
+        if owned is None or owned:
+            raise ApiError(
+                ErrorCode.FENCED_MEMBER_EPOCH,
+                f"member {member.member_id} is in a state this broker does not know; it must"
+                " rejoin",
+            )
+        epoch = target_epoch
+    target = {topic_id: indexes for topic_id, indexes in target.items() if is_subscribed(topic_id)}
+    return _advance(member, epoch, target_epoch, target, owned, is_owned)
+
+
+def _shrunk(
+    member: ConsumerMember, owned: Assignment | None, is_subscribed: Callable[[bytes], bool]
+) -> ConsumerMember:
+    """Without the topics that it does not subscribe to any more."""
+    keeps: Assignment = {}
+    revokes = dict(member.pending_revocation)
+    for topic_id, indexes in member.assigned.items():
+        if is_subscribed(topic_id):
+            keeps[topic_id] = indexes
+        else:
+            revokes[topic_id] = revokes.get(topic_id, _NONE) | indexes
+    if len(keeps) == len(member.assigned):
+        return member
+    if _still_owns(owned, revokes):
+        epoch = member.member_epoch
+        return _moved(member, epoch, MemberState.UNREVOKED_PARTITIONS, keeps, revokes)
+    return replace(member, assigned=keeps)
 
 
 def _still_owns(owned: Assignment | None, revoked: Assignment) -> bool:
@@ -81,7 +104,10 @@ def _advance(
         if lost := has - wanted:
             revokes[topic_id] = lost
         missing = wanted - has
-        free = frozenset(index for index in missing if not is_owned(topic_id, index))
+        own = member.pending_revocation.get(topic_id, _NONE)  # and let go by now
+        free = frozenset(
+            index for index in missing if index in own or not is_owned(topic_id, index)
+        )
         waits |= len(free) < len(missing)
         if free:
             gains[topic_id] = free

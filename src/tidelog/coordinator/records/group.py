@@ -109,6 +109,7 @@ class ConsumerGroupTargetAssignmentMetadataKey(Message, api_key=6, versions="0")
 
 class ConsumerGroupTargetAssignmentMetadataValue(Message, api_key=6, versions="0", flexible="0+"):
     assignment_epoch: int = field(INT32, "0+")
+    assignment_timestamp: int = field(INT64, "0+", tag=0, tagged="0+")
 
 
 class ConsumerGroupTargetAssignmentMemberKey(Message, api_key=7, versions="0"):

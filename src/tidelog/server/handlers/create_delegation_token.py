@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tidelog.server.request import Request
 
 API = ApiKey.CREATE_DELEGATION_TOKEN
-VERSIONS = (0, 3)
+VERSIONS = (1, 3)
 REQUEST = CreateDelegationTokenRequest
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tidelog.server.request import Request
 
 API = ApiKey.DELETE_ACLS
-VERSIONS = (0, 3)
+VERSIONS = (1, 3)
 REQUEST = DeleteAclsRequest
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tidelog.server.request import Request
 
 API = ApiKey.DESCRIBE_ACLS
-VERSIONS = (0, 3)
+VERSIONS = (1, 3)
 REQUEST = DescribeAclsRequest
 
 

@@ -126,13 +126,12 @@ def _logger_entries(node: Node) -> list[ConfigEntry]:
 
 
 def _client_metrics_entries(node: Node, name: str) -> list[ConfigEntry]:
-    """A subscription that nobody has made has no settings at all."""
     if not name:
         raise ApiError(
             ErrorCode.INVALID_REQUEST, "Client metrics subscription name must not be empty"
         )
-    overrides = node.image.configs.get(ConfigResource(ConfigResourceType.CLIENT_METRICS, name))
-    return describe_client_metrics_config(overrides) if overrides else []
+    resource = ConfigResource(ConfigResourceType.CLIENT_METRICS, name)
+    return describe_client_metrics_config(node.image.configs.get(resource, {}))
 
 
 def _config_row(entry: ConfigEntry, body: DescribeConfigsRequest) -> DescribeConfigsResourceResult:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tidelog.server.request import Request
 
 API = ApiKey.EXPIRE_DELEGATION_TOKEN
-VERSIONS = (0, 2)
+VERSIONS = (1, 2)
 REQUEST = ExpireDelegationTokenRequest
 
 

@@ -13,7 +13,6 @@ from tidelog.protocol.apis.get_telemetry_subscriptions import (
 from tidelog.protocol.errors import ApiError
 from tidelog.server.client_metrics import (
     ACCEPTED_COMPRESSION_TYPES,
-    TELEMETRY_BYTES_MAX,
     ClientTraits,
 )
 
@@ -44,7 +43,7 @@ def handle(
         subscription_id=instance.subscription_id,
         accepted_compression_types=[int(codec) for codec in ACCEPTED_COMPRESSION_TYPES],
         push_interval_ms=instance.push_interval_ms,
-        telemetry_max_bytes=TELEMETRY_BYTES_MAX,
+        telemetry_max_bytes=node.client_metrics.bytes_max,
         delta_temporality=True,
         requested_metrics=list(instance.metrics),
     )

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tidelog.server.request import Deferred, Request
 
 API = ApiKey.INIT_PRODUCER_ID
-VERSIONS = (0, 6)
+VERSIONS = (0, 5)  # Kafka 4.3 calls version 6 (two-phase commit) unstable and does not offer it
 REQUEST = InitProducerIdRequest
 
 _PRODUCER_FENCED_FROM = 4

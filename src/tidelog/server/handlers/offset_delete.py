@@ -8,12 +8,12 @@ from tidelog.coordinator.shard import Outcome
 from tidelog.protocol.api_keys import ApiKey
 from tidelog.protocol.apis.offset_delete import (
     OffsetDeleteRequest,
-    OffsetDeleteRequestTopic,
     OffsetDeleteResponse,
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
 )
 from tidelog.protocol.errors import ApiError, ErrorCode
+from tidelog.server.existing_partitions import merged, take_unknown
 
 if TYPE_CHECKING:
     from tidelog.coordinator.group_shard import GroupShard
@@ -29,14 +29,13 @@ def handle(
     node: Node, request: Request, body: OffsetDeleteRequest
 ) -> OffsetDeleteResponse | Deferred:
     by_name = node.image.topics_by_name
-    unknown = [topic for topic in body.topics if topic.name not in by_name]
-    body.topics = [topic for topic in body.topics if topic.name in by_name]
-    refused = [_unknown_topic(topic) for topic in unknown]
+    body.topics, unknown = take_unknown(body.topics, lambda topic: by_name.get(topic.name))
+    refused = [_unknown_topic(topic.name, indexes) for topic, indexes in unknown]
 
     def delete(shard: GroupShard, now_ms: int) -> Outcome[OffsetDeleteResponse]:
         outcome = shard.offsets.delete(body)
         if outcome.response is not None:
-            outcome.response.topics += refused
+            outcome.response.topics = merged(refused, outcome.response.topics)
         return outcome
 
     return node.groups.answer(
@@ -48,14 +47,13 @@ def error_response(body: OffsetDeleteRequest, error: ApiError) -> OffsetDeleteRe
     return OffsetDeleteResponse(error_code=error.code)
 
 
-def _unknown_topic(topic: OffsetDeleteRequestTopic) -> OffsetDeleteResponseTopic:
+def _unknown_topic(name: str, indexes: list[int]) -> OffsetDeleteResponseTopic:
     return OffsetDeleteResponseTopic(
-        name=topic.name,
+        name=name,
         partitions=[
             OffsetDeleteResponsePartition(
-                partition_index=row.partition_index,
-                error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                partition_index=index, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             )
-            for row in topic.partitions
+            for index in indexes
         ],
     )

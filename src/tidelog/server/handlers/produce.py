@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tidelog.cluster.topic_names import is_internal
 from tidelog.protocol.api_keys import ApiKey
 from tidelog.protocol.compression import Compression
-from tidelog.protocol.errors import ApiError, ErrorCode
+from tidelog.protocol.errors import ApiError, ErrorCode, RecordsError
 from tidelog.protocol.produce import (
     FLEXIBLE_FROM as PRODUCE_FLEXIBLE_FROM,
 )
@@ -27,7 +27,12 @@ from tidelog.protocol.produce import (
     encode_produce_response,
     encode_single_produce_response,
 )
-from tidelog.protocol.record_batch import BATCH_OVERHEAD, LOG_OVERHEAD, read_header
+from tidelog.protocol.record_batch import (
+    BATCH_OVERHEAD,
+    LOG_OVERHEAD,
+    TRANSACTIONAL_MASK,
+    read_header,
+)
 from tidelog.protocol.topic_partition import TopicPartition
 from tidelog.server.delayed import DelayedProduce
 
@@ -49,6 +54,10 @@ _ADMIN_CLIENT_ID = "__admin_client"
 _ZSTD_FROM = 7
 _ABORTABLE_FROM = 11
 _TRANSACTIONS_V2_FROM = 12
+# What Kafka answers to transactional batches in a request that names no transaction: no coordinator
+# could ever end what they begin.
+_NO_TRANSACTIONAL_ID = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+_FLAGS_AT = 22  # the low byte of a batch's attributes
 _batch_length = Struct(">i").unpack_from
 
 
@@ -60,7 +69,7 @@ def handle(node: Node, request: Request, body: None) -> bytes | Deferred | None:
             return _append_one(node, request, shape.topic, *alike, shape.acks, shape.timeout_ms)
     data = decode_produce_request(request.body, request.version)
     if data.acks not in _ACKS:
-        return _refuse_acks(request, data)
+        return _refuse_all(request, data, ApiError(ErrorCode.INVALID_REQUIRED_ACKS))
     if data.transactional_id is not None:
         return _append_transactional(node, request, data)
     topics = data.topics
@@ -69,7 +78,17 @@ def handle(node: Node, request: Request, body: None) -> bytes | Deferred | None:
         topic, ((index, records),) = topics[0]
         if records is not None:
             return _append_one(node, request, topic, index, records, data.acks, data.timeout_ms)
+    if any(_is_transactional(records) for _, rows in topics for _, records in rows):
+        return _refuse_all(request, data, ApiError(_NO_TRANSACTIONAL_ID))
     return _append_all(node, request, data, {})
+
+
+def _is_transactional(records: memoryview | None) -> bool:
+    return (
+        records is not None
+        and len(records) > _FLAGS_AT
+        and records[_FLAGS_AT] & TRANSACTIONAL_MASK != 0
+    )
 
 
 def _append_one(
@@ -84,6 +103,9 @@ def _append_one(
     """The same as `_append_all` for one partition, which is nearly every request of a client that
     sends record by record. Costs half as much."""
     version = request.version
+    if len(records) > _FLAGS_AT and records[_FLAGS_AT] & TRANSACTIONAL_MASK:
+        data = decode_produce_request(request.body, version)
+        return _refuse_all(request, data, ApiError(_NO_TRANSACTIONAL_ID))
     try:
         partition = _find(node, topic, index, version)
         _check_records(request, partition, records)
@@ -162,7 +184,8 @@ def _append_all(
                 )
             except ApiError as error:
                 metrics.produce_errors += 1
-                rows.append(_Row(topic, _error_row(node, topic, index, error)))
+                row = _error_row(node, topic, index, error, request.version)
+                rows.append(_Row(topic, row))
                 continue
             size_bytes += result.size_bytes
             row = ProducedPartition(
@@ -212,7 +235,7 @@ def _append_transactional(
     transaction_version = 2 if uses_v2 else 1
     refused: dict[int, ApiError] = {}
     places: dict[TopicPartition, int] = {}
-    producer = (-1, -1)
+    producers: set[tuple[int, int]] = set()
     place = 0
     for topic, partitions in data.topics:
         for index, records in partitions:
@@ -221,13 +244,19 @@ def _append_transactional(
                 _check_records(request, partition, records)
                 header = read_header(records, 0)  # type: ignore[arg-type]
                 if header.is_transactional:
-                    producer = (header.producer_id, header.producer_epoch)
+                    producers.add((header.producer_id, header.producer_epoch))
                     places[TopicPartition(partition.topic, index)] = place
             except ApiError as error:
                 refused[place] = error
             place += 1
     if not places:
         return _append_all(node, request, data, refused, transaction_version)
+    if len(producers) > 1:
+        mixed = ApiError(
+            ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+            "Transactional records contained more than one producer ID",
+        )
+        return _refuse_all(request, data, mixed)
 
     deferred = request.defer(is_exclusive=False)
 
@@ -239,8 +268,7 @@ def _append_transactional(
 
     node.transactions.appends.verify(
         transactional_id,
-        producer[0],
-        producer[1],
+        *producers.pop(),
         list(places),
         uses_v2,
         verified,
@@ -300,7 +328,17 @@ def _check_records(request: Request, partition: Partition, records: memoryview |
         )
 
 
-def _error_row(node: Node, topic: TopicKey, index: int, error: ApiError) -> ProducedPartition:
+def _error_row(
+    node: Node, topic: TopicKey, index: int, error: ApiError, version: int
+) -> ProducedPartition:
+    if isinstance(error, RecordsError):
+        return ProducedPartition(
+            index,
+            error.code,
+            log_start_offset=_find(node, topic, index, version).log_start_offset,
+            error_message=error.message,
+            record_errors=error.record_errors,
+        )
     leader = None
     if error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
         if isinstance(topic, bytes):
@@ -336,16 +374,17 @@ def _end_without_answer(request: Request, rows: list[_Row], deferred: Deferred |
         deferred.answer(None)
 
 
-def _refuse_acks(request: Request, data: ProduceData) -> bytes:
-    return _encode(
-        request,
-        [
-            _Row(topic, ProducedPartition(index, ErrorCode.INVALID_REQUIRED_ACKS))
-            for topic, partitions in data.topics
-            for index, _ in partitions
-        ],
-        0,
-    )
+def _refuse_all(request: Request, data: ProduceData, error: ApiError) -> bytes | None:
+    """The same error for every partition: nothing of the request is appended."""
+    rows = [
+        _Row(topic, ProducedPartition(index, error.code, error_message=error.message or None))
+        for topic, partitions in data.topics
+        for index, _ in partitions
+    ]
+    if not data.acks:
+        _end_without_answer(request, rows, None)
+        return None
+    return _encode(request, rows, 0)
 
 
 def _encode(request: Request, rows: list[_Row], throttle_ms: int) -> bytes:

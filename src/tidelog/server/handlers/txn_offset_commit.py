@@ -23,6 +23,7 @@ from tidelog.protocol.apis.txn_offset_commit import (
 from tidelog.protocol.errors import ApiError, ErrorCode
 from tidelog.protocol.topic_partition import TopicPartition
 from tidelog.server.answers import answer_when_done
+from tidelog.server.existing_partitions import merged, take_unknown
 from tidelog.server.group_coordinator import client_context
 from tidelog.server.internal_topics import ensure_internal_topic
 
@@ -43,21 +44,20 @@ def handle(
 ) -> TxnOffsetCommitResponse | Deferred:
     if not body.group_id:
         raise ApiError(ErrorCode.INVALID_GROUP_ID, "the group id is empty")
-    known = node.image.topics_by_name
+    by_name = node.image.topics_by_name
+    body.topics, unknown = take_unknown(body.topics, lambda topic: by_name.get(topic.name))
     refused = [
-        _error_topic(topic, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        for topic in body.topics
-        if topic.name not in known
+        _error_topic(topic, indexes, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        for topic, indexes in unknown
     ]
-    body.topics = [topic for topic in body.topics if topic.name in known]
-    if refused and not body.topics:
+    if not body.topics:
         return TxnOffsetCommitResponse(topics=refused)
     client = client_context(request)
 
     def begin(done: Callable[[TxnOffsetCommitResponse], None]) -> None:
         def fail(error: ApiError) -> None:
             response = error_response(body, error)
-            response.topics += refused
+            response.topics = merged(refused, response.topics)
             done(response)
 
         def committed(response: TxnOffsetCommitResponse | None, error: ApiError | None) -> None:
@@ -65,7 +65,7 @@ def handle(
                 fail(error)
                 return
             assert response is not None
-            response.topics += refused
+            response.topics = merged(refused, response.topics)
             done(response)
 
         def commit(shard: GroupShard, now_ms: int) -> Outcome[TxnOffsetCommitResponse]:
@@ -99,17 +99,20 @@ def handle(
 
 def error_response(body: TxnOffsetCommitRequest, error: ApiError) -> TxnOffsetCommitResponse:
     return TxnOffsetCommitResponse(
-        topics=[_error_topic(topic, error.code) for topic in body.topics]
+        topics=[
+            _error_topic(topic, [row.partition_index for row in topic.partitions], error.code)
+            for topic in body.topics
+        ]
     )
 
 
 def _error_topic(
-    topic: TxnOffsetCommitRequestTopic, code: ErrorCode
+    topic: TxnOffsetCommitRequestTopic, indexes: list[int], code: ErrorCode
 ) -> TxnOffsetCommitResponseTopic:
     return TxnOffsetCommitResponseTopic(
         name=topic.name,
         partitions=[
-            TxnOffsetCommitResponsePartition(partition_index=row.partition_index, error_code=code)
-            for row in topic.partitions
+            TxnOffsetCommitResponsePartition(partition_index=index, error_code=code)
+            for index in indexes
         ],
     )

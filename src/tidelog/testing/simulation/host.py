@@ -325,8 +325,8 @@ class SimulatedHost:
     def busy_ns(self) -> int:
         return self.simulation.now_us * 1000
 
-    def host_name(self) -> str:
-        return self.name
+    def reachable_host(self, host: str) -> str:
+        return host
 
     def make_poller(self) -> SimulatedPoller:
         assert self._poller is None, "one process, one reactor"
@@ -361,8 +361,6 @@ class SimulatedHost:
         work: IsolatedWork[Task, TaskEvent],
         failed: Callable[[str, bool], TaskEvent],
         post: Callable[[Callable[[], None]], None],
-        *,
-        bytes_per_second_max: float,
     ) -> SimulatedIsolated[Task, TaskEvent]:
         return SimulatedIsolated(self, work, post)
 

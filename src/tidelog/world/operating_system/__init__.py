@@ -7,7 +7,6 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from random import Random, SystemRandom
-from socket import gethostname
 from time import monotonic, perf_counter_ns, time_ns
 from typing import TextIO, TypeVar
 
@@ -20,6 +19,7 @@ from tidelog.world.operating_system.network import (
     LocalListeningSocket,
     connect,
 )
+from tidelog.world.operating_system.reachable_host import reachable_host
 from tidelog.world.operating_system.threads import WorkerThread, side_by_side
 from tidelog.world.workers import Isolated, IsolatedWork, OnCrash, Task, TaskEvent, Worker
 
@@ -41,8 +41,8 @@ class OperatingSystem:
     def wall_ms(self) -> int:
         return time_ns() // 1_000_000
 
-    def host_name(self) -> str:
-        return gethostname()
+    def reachable_host(self, host: str) -> str:
+        return reachable_host(host)
 
     def make_poller(self) -> Poller:
         return EpollPoller()
@@ -78,13 +78,11 @@ class OperatingSystem:
         work: IsolatedWork[Task, TaskEvent],
         failed: Callable[[str, bool], TaskEvent],
         post: Callable[[Callable[[], None]], None],
-        *,
-        bytes_per_second_max: float,
     ) -> Isolated[Task, TaskEvent]:
         # Only for compacted topics: a start has no time for its imports.
         from tidelog.world.operating_system.helper_process import HelperProcess
 
-        return HelperProcess(work, failed, post, bytes_per_second_max=bytes_per_second_max)
+        return HelperProcess(work, failed, post)
 
     def make_lock(self) -> AbstractContextManager[object]:
         return threading.Lock()

@@ -23,7 +23,7 @@ from typing import Any, BinaryIO, Generic, NamedTuple, get_args, get_type_hints
 import msgspec
 
 from tidelog.world.operating_system.files import OsFiles
-from tidelog.world.workers import IsolatedWork, Task, TaskEvent
+from tidelog.world.workers import NO_RATE_LIMIT, IsolatedWork, Task, TaskEvent
 
 IDLE_SECONDS_MAX = 60.0
 _STOP_SECONDS = 5.0
@@ -43,14 +43,12 @@ class HelperProcess(Generic[Task, TaskEvent]):
         failed: Callable[[str, bool], TaskEvent],
         post: Callable[[Callable[[], None]], None],
         *,
-        bytes_per_second_max: float = float("inf"),
         idle_seconds_max: float = IDLE_SECONDS_MAX,
     ) -> None:
         self._work_name = f"{work.__module__}:{work.__name__}"
         self._event_type = _types_of(work).event
         self._failed = failed
         self._post = post
-        self._bytes_per_second_max = bytes_per_second_max
         self._idle_seconds_max = idle_seconds_max
         self._tasks: queue.SimpleQueue[tuple[Task, Callable[[TaskEvent], None]] | None] = (
             queue.SimpleQueue()
@@ -127,7 +125,7 @@ class HelperProcess(Generic[Task, TaskEvent]):
             yield line
 
     def _start_process(self) -> subprocess.Popen[bytes]:
-        arguments = (self._work_name, str(os.getpid()), str(self._bytes_per_second_max))
+        arguments = (self._work_name, str(os.getpid()))
         return subprocess.Popen(
             [sys.executable, "-m", __name__, *arguments],
             stdin=subprocess.PIPE,
@@ -159,26 +157,24 @@ class Throttle:
 
     def __init__(
         self,
-        bytes_per_second_max: float,
+        bytes_per_second_max: float = NO_RATE_LIMIT,
         *,
         monotonic: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._rate = bytes_per_second_max
+        self.bytes_per_second_max = bytes_per_second_max
         self._monotonic = monotonic
         self._sleep = sleep
         self._free_at = monotonic()
 
     def on_bytes(self, size_bytes: int) -> None:
         now = self._monotonic()
-        self._free_at = max(self._free_at, now) + size_bytes / self._rate
+        self._free_at = max(self._free_at, now) + size_bytes / self.bytes_per_second_max
         if self._free_at > now:
             self._sleep(self._free_at - now)
 
 
-def serve(
-    work_name: str, tasks: BinaryIO, events: BinaryIO, node_pid: int, bytes_per_second_max: float
-) -> None:
+def serve(work_name: str, tasks: BinaryIO, events: BinaryIO, node_pid: int) -> None:
     """The helper's life: one task after the other until standard input ends."""
 
     def end_with_node() -> None:
@@ -191,7 +187,7 @@ def serve(
             seconds -= _SLEEP_SECONDS
             end_with_node()
 
-    throttle = Throttle(bytes_per_second_max, sleep=sleep)
+    throttle = Throttle(sleep=sleep)
 
     def on_bytes(size_bytes: int) -> None:
         end_with_node()
@@ -202,7 +198,9 @@ def serve(
     task_type = _types_of(work).task
     files = OsFiles()
     for line in tasks:
-        for event in work(msgspec.json.decode(line, type=task_type), files, on_bytes):
+        task = msgspec.json.decode(line, type=task_type)
+        throttle.bytes_per_second_max = task.bytes_per_second_max
+        for event in work(task, files, on_bytes):
             events.write(msgspec.json.encode(event) + b"\n")
             events.flush()
         events.write(_END_OF_TASK)
@@ -211,4 +209,4 @@ def serve(
 
 if __name__ == "__main__":
     os.nice(19)
-    serve(sys.argv[1], sys.stdin.buffer, sys.stdout.buffer, int(sys.argv[2]), float(sys.argv[3]))
+    serve(sys.argv[1], sys.stdin.buffer, sys.stdout.buffer, int(sys.argv[2]))

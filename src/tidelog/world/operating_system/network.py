@@ -71,9 +71,12 @@ class ListeningSocket:
     ) -> None:
         self._send_buffer_bytes = send_buffer_bytes
         host, port = address
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        is_dual = host == "" and socket.has_dualstack_ipv6()
+        family = socket.AF_INET6 if is_dual or ":" in host else socket.AF_INET
         self._socket = sock = socket.socket(family, socket.SOCK_STREAM)
         try:
+            if is_dual:
+                sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if receive_buffer_bytes > 0:
                 # Before listening: accepted sockets take it over with their window.
@@ -92,7 +95,8 @@ class ListeningSocket:
         _tune(sock)
         if self._send_buffer_bytes > 0:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._send_buffer_bytes)
-        return SocketTransport(sock), (peer[0], peer[1])
+        # A socket for both versions of IP gives IPv4 addresses in the form of IPv6.
+        return SocketTransport(sock), (peer[0].removeprefix("::ffff:"), peer[1])
 
     def close(self) -> None:
         self._socket.close()
