@@ -343,27 +343,6 @@ def test_a_follower_reads_beyond_the_high_watermark(partition: Partition, log: L
     assert code_of(caught) is ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-def test_followers_fall_out_of_sync_and_catch_up(partition: Partition, log: Log) -> None:
-    partition.lead(state(partition_epoch=1, replicas=(1, 2, 3)), NOW)
-    append(partition, NOW, NOW)
-    log.mark_durable(2)
-    partition.record_follower_fetch(2, 2, 0, NOW + 20_000)
-    partition.record_follower_fetch(3, 1, 0, NOW + 20_000)
-    assert partition.lagging_replicas(NOW + 25_000, 30_000) == []
-    assert partition.lagging_replicas(NOW + 35_000, 30_000) == [3]
-    partition.lead(state(partition_epoch=2, replicas=(1, 2, 3), isr=(1, 2)), NOW + 35_000)
-    assert partition.caught_up_replicas() == []
-    partition.record_follower_fetch(3, 2, 0, NOW + 36_000)
-    assert partition.caught_up_replicas() == [3]
-    # A follower that has what was the end at its fetch before had caught up then.
-    append(partition)
-    partition.record_follower_fetch(2, 2, 0, NOW + 40_000)
-    assert partition.followers[2].last_caught_up_ms == NOW + 20_000
-    append(partition)
-    partition.record_follower_fetch(2, 3, 0, NOW + 50_000)
-    assert partition.followers[2].last_caught_up_ms == NOW + 40_000
-
-
 def test_acks_all_needs_enough_replicas_in_sync(partition: Partition, log: Log) -> None:
     log.config = LogConfig(min_insync_replicas=2)
     append(partition)  # one replica cannot be asked to be two

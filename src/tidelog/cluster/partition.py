@@ -1,11 +1,10 @@
 """One partition on this node: its log, and who leads and follows it.
 
 Theory of operation. The controller's records say who leads at which epoch; `lead`, `follow` and
-`stop` carry that out. While it leads, a partition takes writes, and its high watermark is the
-smallest durable end among the in-sync replicas: its own log's `durable_offset`, and what followers
-ask for in their fetches. Readers see nothing above the high watermark, and readers of committed
-records nothing above the last stable offset, below which every transaction has ended *and* the
-marker that ended it is below the high watermark.
+`stop` carry that out. `ReplicationState` decides what that means, up to the high watermark; the log
+does it, and who waits is told. While it leads, a partition takes writes. Readers see nothing above
+the high watermark, and readers of committed records nothing above the last stable offset, below
+which every transaction has ended *and* the marker that ended it is below the high watermark.
 
     log_start_offset <= last_stable_offset <= high_watermark <= log_end_offset
 
@@ -17,8 +16,8 @@ from __future__ import annotations
 from collections import deque
 from typing import NamedTuple, NoReturn
 
-from tidelog.cluster.image import NO_LEADER, PartitionImage
-from tidelog.cluster.replica import ReplicaState
+from tidelog.cluster.image import PartitionImage
+from tidelog.cluster.replication_state import NO_EPOCH, ReplicationState, Transition
 from tidelog.cluster.waiting import PartitionWaits, Waiting
 from tidelog.protocol.errors import ApiError, ErrorCode
 from tidelog.storage.append_result import AppendResult, Origin
@@ -27,7 +26,6 @@ from tidelog.storage.log_slice import LogSlice
 from tidelog.storage.transaction_index import AbortedTransaction
 
 ACKS_ALL = -1
-NO_EPOCH = -1
 UNDEFINED_OFFSET = -1
 
 # Timestamps of ListOffsets that are no times.
@@ -95,18 +93,10 @@ class Partition:
 
     __slots__ = (
         "_ending_transactions",
-        "followers",
-        "high_watermark",
-        "is_leader",
-        "isr",
-        "leader",
-        "leader_epoch",
-        "leader_epoch_start_offset",
         "log",
         "node_id",
         "partition",
-        "partition_epoch",
-        "replicas",
+        "state",
         "topic",
         "topic_id",
         "waiting",
@@ -130,15 +120,9 @@ class Partition:
         self.topic_id = topic_id
         self.node_id = node_id
         self.log = log
-        self.is_leader = False
-        self.leader = NO_LEADER
-        self.leader_epoch = NO_EPOCH
-        self.partition_epoch = NO_EPOCH
-        self.leader_epoch_start_offset = 0
-        self.replicas: tuple[int, ...] = ()
-        self.isr: tuple[int, ...] = ()
-        self.followers: dict[int, ReplicaState] = {}
-        self.high_watermark = min(max(high_watermark, log.log_start_offset), log.log_end_offset)
+        self.state = ReplicationState(
+            node_id, min(max(high_watermark, log.log_start_offset), log.log_end_offset)
+        )
         self.waiting = waiting
         self.waits: PartitionWaits | None = None
         """Who waits for this partition, once somebody has."""
@@ -155,38 +139,20 @@ class Partition:
 
     def lead(self, image: PartitionImage, now_ms: int) -> None:
         """Become, or stay, the leader as the image says; an image of older epochs is ignored."""
-        if not self._accept(image):
-            return
-        log = self.log
-        starts_epoch = not self.is_leader or image.leader_epoch > self.leader_epoch
-        self._take_over(image)
-        self.is_leader = True
-        for broker_id in self.followers.keys() - set(image.replicas):
-            del self.followers[broker_id]
-        if starts_epoch:
+        transition = self.state.lead(image, self.log.log_end_offset, now_ms)
+        if transition is Transition.NEW_EPOCH:
             self.waiting.refuse(self, ErrorCode.NOT_LEADER_OR_FOLLOWER)
-            self.leader_epoch_start_offset = log.log_end_offset
-        for broker_id in image.replicas:
-            if broker_id == self.node_id:
-                continue
-            follower = self.followers.get(broker_id)
-            if follower is None or starts_epoch:
-                follower = self.followers.setdefault(broker_id, ReplicaState(broker_id))
-                follower.reset(now_ms, log.log_end_offset, is_in_sync=broker_id in image.isr)
-        self._advance_high_watermark()
+        if transition is not Transition.STALE:
+            self._advance_high_watermark()
 
     def follow(self, image: PartitionImage) -> None:
         """Take no writes any more: another replica leads, or none does."""
-        if self._accept(image):
-            self._take_over(image)
-            self.is_leader = False
-            self.followers.clear()
+        if self.state.follow(image) is Transition.NEW_EPOCH:
             self.waiting.refuse(self, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def stop(self) -> None:
         """The replica leaves this node."""
-        self.is_leader = False
-        self.leader = NO_LEADER
+        self.state.stop()
         self.log.on_durable = None
         self.waiting.refuse(self, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
@@ -197,18 +163,29 @@ class Partition:
         log.on_durable = self._on_durable
         self._advance_high_watermark()
 
-    def _accept(self, image: PartitionImage) -> bool:
-        return (
-            image.leader_epoch >= self.leader_epoch
-            and image.partition_epoch >= self.partition_epoch
-        )
+    @property
+    def is_leader(self) -> bool:
+        return self.state.is_leader
 
-    def _take_over(self, image: PartitionImage) -> None:
-        self.leader = image.leader
-        self.leader_epoch = image.leader_epoch
-        self.partition_epoch = image.partition_epoch
-        self.replicas = image.replicas
-        self.isr = image.isr
+    @property
+    def leader(self) -> int:
+        return self.state.leader
+
+    @property
+    def leader_epoch(self) -> int:
+        return self.state.leader_epoch
+
+    @property
+    def partition_epoch(self) -> int:
+        return self.state.partition_epoch
+
+    @property
+    def replicas(self) -> tuple[int, ...]:
+        return self.state.replicas
+
+    @property
+    def isr(self) -> tuple[int, ...]:
+        return self.state.isr
 
     def check_leader_epoch(self, current_leader_epoch: int) -> None:
         """Refuses a client whose view of the leader is older or newer than ours; -1 has none."""
@@ -242,6 +219,11 @@ class Partition:
     # Offsets
 
     @property
+    def high_watermark(self) -> int:
+        """Everything below it is committed."""
+        return self.state.high_watermark
+
+    @property
     def log_start_offset(self) -> int:
         return self.log.log_start_offset
 
@@ -258,22 +240,16 @@ class Partition:
         return high_watermark if first_open is None else min(first_open, high_watermark)
 
     def _on_durable(self, log: Log) -> None:
-        if log.durable_offset > self.high_watermark:
+        if log.durable_offset > self.state.high_watermark:
             self._advance_high_watermark()
         if self.waits is not None:
             self.waits.note()
 
     def _advance_high_watermark(self) -> None:
-        if not self.is_leader:
+        log = self.log
+        if not self.state.advance(log.durable_offset, log.config.min_insync_replicas):
             return
-        high_watermark = self.log.durable_offset
-        if self.followers:
-            for broker_id in self.isr:
-                if broker_id != self.node_id:
-                    high_watermark = min(high_watermark, self.followers[broker_id].log_end_offset)
-        if high_watermark <= self.high_watermark:
-            return
-        self.high_watermark = high_watermark
+        high_watermark = self.state.high_watermark
         ending = self._ending_transactions
         while ending and ending[0][1] <= high_watermark:
             ending.popleft()
@@ -295,22 +271,23 @@ class Partition:
 
         The append is committed when `high_watermark >= result.next_offset`.
         """
-        if not self.is_leader:
+        state = self.state
+        if not state.is_leader:
             self._not_leader()
         log = self.log
-        if required_acks == ACKS_ALL and len(self.isr) < log.config.min_insync_replicas:
+        if required_acks == ACKS_ALL and len(state.isr) < log.config.min_insync_replicas:
             self._check_in_sync_replicas()
         first_open = None if origin is Origin.CLIENT else log.first_unstable_offset
         result = log.append_as_leader(
             batches,
-            self.leader_epoch,
+            state.leader_epoch,
             now_ms,
             origin=origin,
             transaction_version=transaction_version,
         )
         if first_open is not None and log.first_unstable_offset != first_open:
             self._ending_transactions.append((first_open, result.next_offset))
-        if log.durable_offset > self.high_watermark:
+        if log.durable_offset > state.high_watermark:
             self._advance_high_watermark()
         if self.waits is not None:
             self.waits.note()
@@ -427,7 +404,7 @@ class Partition:
                 return EpochEndOffset(leader_epoch, log.log_end_offset)
             if leader_epoch < self.leader_epoch:
                 known = latest if latest >= 0 else leader_epoch
-                return EpochEndOffset(known, self.leader_epoch_start_offset)
+                return EpochEndOffset(known, self.state.leader_epoch_start_offset)
         return EpochEndOffset(*log.leader_epochs.end_offset_for(leader_epoch, log.log_end_offset))
 
     def list_offset(
@@ -442,6 +419,7 @@ class Partition:
         log = self.log
         readable_end = self.last_stable_offset if read_committed else self.high_watermark
         if timestamp == LATEST_TIMESTAMP:
+            self._check_end_is_known()
             return ListedOffset(-1, readable_end, self.leader_epoch)
         if timestamp in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):
             start_offset = log.log_start_offset
@@ -456,8 +434,18 @@ class Partition:
         else:
             found = log.offset_for_timestamp(timestamp)
         if found is None or found.offset >= readable_end:
+            self._check_end_is_known()
             return NOTHING_LISTED
         return ListedOffset(*found)
+
+    def _check_end_is_known(self) -> None:
+        """A leader that has just begun may know of less than readers were told before."""
+        if not self.state.knows_end:
+            raise ApiError(
+                ErrorCode.OFFSET_NOT_AVAILABLE,
+                f"{self.topic}-{self.partition} has not committed up to the start of leader epoch "
+                f"{self.leader_epoch} yet",
+            )
 
     # Followers
 
@@ -465,30 +453,7 @@ class Partition:
         self, replica_id: int, fetch_offset: int, log_start_offset: int, now_ms: int
     ) -> None:
         """A follower asks for `fetch_offset`: it has everything below it durable."""
-        follower = self.followers.get(replica_id)
-        if follower is None:
-            raise ApiError(
-                ErrorCode.NOT_LEADER_OR_FOLLOWER,
-                f"node {replica_id} is no replica of {self.topic}-{self.partition}",
-            )
-        follower.record_fetch(fetch_offset, log_start_offset, self.log.log_end_offset, now_ms)
+        self.state.follower_fetched(
+            replica_id, fetch_offset, log_start_offset, self.log.log_end_offset, now_ms
+        )
         self._advance_high_watermark()
-
-    def lagging_replicas(self, now_ms: int, lag_ms_max: int) -> list[int]:
-        """In-sync followers that have not caught up for too long: the ISR should shrink."""
-        end_offset = self.log.log_end_offset
-        return [
-            broker_id
-            for broker_id in self.isr
-            if broker_id != self.node_id
-            and not self.followers[broker_id].is_caught_up(end_offset, now_ms, lag_ms_max)
-        ]
-
-    def caught_up_replicas(self) -> list[int]:
-        """Followers outside the ISR that have all that is committed, and this epoch's start."""
-        needed = max(self.high_watermark, self.leader_epoch_start_offset)
-        return [
-            follower.broker_id
-            for follower in self.followers.values()
-            if follower.broker_id not in self.isr and follower.log_end_offset >= needed
-        ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-class ReplicaState:
+class FollowerProgress:
     """How far a follower is, learnt from its fetches.
 
     A follower has caught up at the time of a fetch that asks for the leader's end as it is now, or
