@@ -130,6 +130,7 @@ def test_every_setting_that_counts_as_used_is_read_somewhere() -> None:
         "controller.listener.names": "self.controller_listener_names",
         "listener.security.protocol.map": "self.listener_security_protocol_map",
         "log.dir": '"log.dir": "log.dirs"',
+        "unstable.feature.versions.enable": "self.unstable_feature_versions_enable",
     }
     unread = []
     for setting in SETTINGS:
