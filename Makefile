@@ -10,7 +10,7 @@ BASE ?= HEAD
 PYTEST := $(BIN)/python -m pytest -m "not slow and not cluster" --reruns 1 -rR
 SPARK_TESTS := tests/spark tests/docs tests/examples tests/cli/test_pipeline.py tests/cli/test_lake.py
 
-.PHONY: run test lint types layers unit unit-broker unit-spark chaos fuzz test-cluster bench bench-change bench-spark demo docs clean
+.PHONY: run test lint types layers unit unit-broker unit-spark chaos fuzz test-cluster test-kafka-clients bench bench-change bench-spark demo docs clean
 
 run: $(CORE)
 	$(BIN)/tidelog up --data $(DATA) $(ARGS)
@@ -57,6 +57,10 @@ chaos: $(READY)
 # The Spark source, sink and lake on a standalone cluster: a master and two workers on loopback.
 test-cluster: $(READY)
 	$(BIN)/python -m pytest -m cluster tests/spark/cluster $(ARGS)
+
+# Apache Kafka's own tests of its Java clients (needs a JDK and mvn); see docs/testing.md.
+test-kafka-clients: $(READY)
+	$(BIN)/python -m tests.kafka_clients.run $(ARGS)
 
 # A million malformed frames against a running node.
 fuzz: $(READY)

@@ -14,13 +14,12 @@ import pytest
 
 from tidelog.cluster.broker_config import BROKER_SETTINGS, broker_setting_names
 from tidelog.cluster.config_schema import ConfigType, Verdict
-from tidelog.cluster.topic_config import TOPIC_SETTINGS
+from tidelog.cluster.topic_config import NOT_KAFKAS, TOPIC_SETTINGS
 from tidelog.protocol.errors import ApiError
 from tidelog.server.config import _DECLARED, SETTINGS
 from tidelog.storage.log_config import LogConfig
 
 SOURCE = Path(__file__).parents[2] / "src" / "tidelog"
-NOT_KAFKAS = {"durability", "record.validation.enable"}
 
 # Where the truth here is another one than Kafka's default.
 OTHER_DEFAULTS = {
@@ -130,6 +129,7 @@ def test_every_setting_that_counts_as_used_is_read_somewhere() -> None:
         "controller.listener.names": "self.controller_listener_names",
         "listener.security.protocol.map": "self.listener_security_protocol_map",
         "log.dir": '"log.dir": "log.dirs"',
+        "unstable.feature.versions.enable": "self.unstable_feature_versions_enable",
     }
     unread = []
     for setting in SETTINGS:

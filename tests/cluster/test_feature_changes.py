@@ -11,6 +11,7 @@ from tidelog.cluster.features import (
     LevelRange,
     initial_levels,
     parse_metadata_version,
+    supported_features,
 )
 
 UP, SAFE, UNSAFE = UpgradeType.UPGRADE, UpgradeType.SAFE_DOWNGRADE, UpgradeType.UNSAFE_DOWNGRADE
@@ -29,9 +30,12 @@ def test_a_new_cluster_has_the_levels_of_kafka_4_3() -> None:
 
 
 def test_the_supported_metadata_versions_are_those_that_are_known_by_name() -> None:
-    supported = SUPPORTED_FEATURES["metadata.version"]
-    assert list(METADATA_VERSIONS) == list(range(supported.minimum, supported.maximum + 1))
-    assert METADATA_VERSIONS[supported.maximum][0] == "4.3-IV0"
+    stable, unstable = (
+        supported_features(unstable=each)["metadata.version"] for each in (False, True)
+    )
+    assert list(METADATA_VERSIONS) == list(range(unstable.minimum, unstable.maximum + 1))
+    assert METADATA_VERSIONS[stable.maximum][0] == "4.3-IV0"
+    assert METADATA_VERSIONS[unstable.maximum][0] == "4.4-IV0"
 
 
 def test_a_broker_registers_every_feature_with_what_it_supports_of_it() -> None:
@@ -53,6 +57,11 @@ def test_a_broker_registers_every_feature_with_what_it_supports_of_it() -> None:
 )
 def test_a_metadata_version_has_a_name_a_release_and_a_number(text: str, level: int) -> None:
     assert parse_metadata_version(text) == level
+
+
+@pytest.mark.parametrize("text", ["4.4-IV0", "4.4", "31"])
+def test_an_unstable_metadata_version_is_known_where_it_is_enabled(text: str) -> None:
+    assert parse_metadata_version(text, supported_features(unstable=True)) == 31
 
 
 @pytest.mark.parametrize("text", ["4.4-IV0", "3.3-IV0", "31", "6", "", "latest", "4"])

@@ -18,6 +18,8 @@ from tidelog.protocol.apis.api_versions import ApiVersionsRequest
 from tidelog.protocol.apis.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from tidelog.protocol.errors import ErrorCode
 from tidelog.protocol.records import decode_batches
+from tidelog.server.config import NodeConfig
+from tidelog.server.config_file import ConfigError
 from tidelog.testing.inline_world import InlineWorld
 
 StartNode = Callable[..., RunningNode]
@@ -68,6 +70,30 @@ def test_a_cluster_can_start_without_the_new_group_protocol(start_node: StartNod
         "metadata.version": 30,
         "transaction.version": 2,
     }
+
+
+def test_an_unstable_level_needs_a_setting(start_node: StartNode) -> None:
+    enabled = {"unstable.feature.versions.enable": "true"}
+    node = start_node(enabled)
+    assert finalized_level(node, "metadata.version") == 30
+    update(node, "metadata.version", 31, UPGRADE)
+    assert finalized_features(node)["metadata.version"] == 31
+    node.stop()
+
+    assert finalized_level(start_node(enabled), "metadata.version") == 31
+
+
+def test_a_node_without_the_setting_refuses_an_unstable_level(start_node: StartNode) -> None:
+    node = start_node()
+    key = FeatureUpdateKey(feature="metadata.version", max_version_level=31, upgrade_type=UPGRADE)
+    answer = node.client().call(UpdateFeaturesRequest(feature_updates=[key]), 2)
+    assert answer.error_code == ErrorCode.INVALID_UPDATE_VERSION
+    node.stop()
+
+    settings = {"unstable.feature.versions.enable": "true", "initial.metadata.version": "31"}
+    with pytest.raises(ConfigError, match=r"Unknown metadata.version '31'"):
+        NodeConfig({**settings, "unstable.feature.versions.enable": "false"})
+    assert NodeConfig(settings).initial_levels["metadata.version"] == 31
 
 
 def commit(producer: TransactionalProducer, topic: str, value: bytes, level: int) -> None:

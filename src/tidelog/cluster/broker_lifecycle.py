@@ -6,7 +6,8 @@ fenced until it says that it has caught up. A fenced broker leads nothing.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import NamedTuple, TypeAlias
 
 from tidelog.cluster.controller_settings import ControllerSettings
 from tidelog.cluster.decision import Decision
@@ -28,9 +29,12 @@ from tidelog.cluster.records.topics import PartitionChangeRecord
 from tidelog.protocol.errors import ApiError, ErrorCode
 from tidelog.protocol.schema import Message
 
-OWN_FEATURES = tuple(
-    (name, levels.minimum, levels.maximum) for name, levels in SUPPORTED_FEATURES.items()
-)
+FeatureRanges: TypeAlias = tuple[tuple[str, int, int], ...]
+
+
+def feature_ranges(supported: Mapping[str, LevelRange]) -> FeatureRanges:
+    """Supported features as a broker registers them."""
+    return tuple((name, levels.minimum, levels.maximum) for name, levels in supported.items())
 
 
 class BrokerRegistration(NamedTuple):
@@ -45,7 +49,7 @@ class BrokerRegistration(NamedTuple):
     endpoints: tuple[Endpoint, ...]
     rack: str | None = None
     log_dirs: tuple[bytes, ...] = ()
-    features: tuple[tuple[str, int, int], ...] = OWN_FEATURES
+    features: FeatureRanges = feature_ranges(SUPPORTED_FEATURES)
     stopped_cleanly: bool = True
 
 

@@ -166,7 +166,7 @@ class Controller:
         validate_only: bool = False,
     ) -> Decision[ApiError | None]:
         return feature_changes.update_features(
-            updates, image, controller_id=self.settings.node_id, validate_only=validate_only
+            updates, image, self.settings, validate_only=validate_only
         )
 
     def allocate_producer_ids(

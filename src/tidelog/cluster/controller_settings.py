@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from tidelog.cluster.features import SUPPORTED_FEATURES, LevelRange
 from tidelog.cluster.image import MetadataImage
 from tidelog.cluster.topic_config import TOPIC_SETTINGS, effective_value
 
@@ -18,6 +19,7 @@ class ControllerSettings:
     default_replication_factor: int = 1
     delete_topic_enable: bool = True
     broker_config: Mapping[str, str] = field(default_factory=dict)
+    supported_features: Mapping[str, LevelRange] = field(default_factory=SUPPORTED_FEATURES.copy)
 
     def effective_broker_config(self, image: MetadataImage) -> dict[str, str]:
         """The broker settings that hold now: those of the operator under those of the image."""

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
+from tidelog.cluster.controller_settings import ControllerSettings
 from tidelog.cluster.decision import Decision
 from tidelog.cluster.features import (
     FEATURES,
     KRAFT_VERSION,
     METADATA_VERSION,
     NOT_SUPPORTED,
-    SUPPORTED_FEATURES,
     FeatureError,
     LevelRange,
     check_dependencies,
@@ -39,8 +39,8 @@ class FeatureUpdate(NamedTuple):
 def update_features(
     updates: Sequence[FeatureUpdate],
     image: MetadataImage,
+    settings: ControllerSettings,
     *,
-    controller_id: int,
     validate_only: bool = False,
 ) -> Decision[ApiError | None]:
     """Changes all the levels or, with the error that is the result, none."""
@@ -53,20 +53,23 @@ def update_features(
                 raise ApiError(
                     ErrorCode.INVALID_REQUEST, f"The feature {update.name} is named twice."
                 )
-            records += _update(update, proposed, image, controller_id)
+            records += _update(update, proposed, image, settings)
     except ApiError as error:
         return Decision([], error)
     return Decision([] if validate_only else records, None)
 
 
 def _update(
-    update: FeatureUpdate, proposed: Mapping[str, int], image: MetadataImage, controller_id: int
+    update: FeatureUpdate,
+    proposed: Mapping[str, int],
+    image: MetadataImage,
+    settings: ControllerSettings,
 ) -> list[Message]:
     if update.upgrade_type not in tuple(UpgradeType):
         raise _invalid(update, "The controller does not support the given upgrade type.")
     if update.level < 0:
         raise _invalid(update, "A feature version cannot be less than 0.")
-    _check_supported(update, image, controller_id)
+    _check_supported(update, image, settings)
     current = image.finalized_level(update.name)
     upgrades = update.upgrade_type == UpgradeType.UPGRADE
     if update.level < current and upgrades:
@@ -91,9 +94,11 @@ def _update(
     return [FeatureLevelRecord(name=update.name, feature_level=update.level)]
 
 
-def _check_supported(update: FeatureUpdate, image: MetadataImage, controller_id: int) -> None:
+def _check_supported(
+    update: FeatureUpdate, image: MetadataImage, settings: ControllerSettings
+) -> None:
     """Everyone in the cluster has to have the level: this controller and each broker."""
-    nodes = {f"Local controller {controller_id}": SUPPORTED_FEATURES}
+    nodes = {f"Local controller {settings.node_id}": settings.supported_features}
     for broker in image.brokers.values():
         nodes[f"Broker {broker.broker_id}"] = {
             name: LevelRange(lowest, highest) for name, lowest, highest in broker.features

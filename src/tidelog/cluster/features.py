@@ -56,6 +56,14 @@ SUPPORTED_FEATURES: dict[str, LevelRange] = {
     TRANSACTION_VERSION: LevelRange(0, 2),
 }
 
+# Kafka 4.3 has begun 4.4-IV0: it may still change, and has changed nothing yet.
+_UNSTABLE_FEATURES = {**SUPPORTED_FEATURES, METADATA_VERSION: LevelRange(7, 31)}
+
+
+def supported_features(*, unstable: bool) -> Mapping[str, LevelRange]:
+    """What a node supports; `unstable` is its setting unstable.feature.versions.enable."""
+    return _UNSTABLE_FEATURES if unstable else SUPPORTED_FEATURES
+
 
 class FeatureLevel(NamedTuple):
     """One level of a feature: a new cluster has it from the metadata.version `since` on."""
@@ -106,6 +114,7 @@ METADATA_VERSIONS: dict[int, tuple[str, bool]] = {
     28: ("4.2-IV0", False),
     29: ("4.2-IV1", False),
     30: ("4.3-IV0", True),
+    31: ("4.4-IV0", False),
 }
 
 DEFAULT_METADATA_VERSION = SUPPORTED_FEATURES[METADATA_VERSION].maximum
@@ -118,20 +127,27 @@ def metadata_changed_between(older: int, newer: int) -> bool:
     return any(METADATA_VERSIONS[level][1] for level in range(older + 1, newer + 1))
 
 
-def parse_metadata_version(text: str) -> int:
+def parse_metadata_version(
+    text: str, supported: Mapping[str, LevelRange] = SUPPORTED_FEATURES
+) -> int:
     """The level of a name as Kafka's tools take it (4.1-IV1, 4.1, 4.1.0) or of a number (27).
 
     A release means the last of its levels. Raises FeatureError with the names that there are.
     """
-    levels = {str(level): level for level in METADATA_VERSIONS}
-    for level, (name, _) in METADATA_VERSIONS.items():
+    names = {
+        level: name
+        for level, (name, _) in METADATA_VERSIONS.items()
+        if level in supported[METADATA_VERSION]
+    }
+    levels = {str(level): level for level in names}
+    for level, name in names.items():
         release, _, _ = name.partition("-")
         levels[release] = levels[name] = level
     major_and_minor = ".".join(text.strip().split(".")[:2])
     if major_and_minor not in levels:
-        names = ", ".join(name for name, _ in METADATA_VERSIONS.values())
         raise FeatureError(
-            f"Unknown metadata.version '{text}'. Supported metadata.version are: {names}"
+            f"Unknown metadata.version '{text}'. Supported metadata.version are: "
+            f"{', '.join(names.values())}"
         )
     return levels[major_and_minor]
 

@@ -24,6 +24,7 @@ from tidelog.cluster.features import (
     METADATA_VERSION,
     NOT_SUPPORTED,
     SUPPORTED_FEATURES,
+    LevelRange,
 )
 from tidelog.cluster.image import Endpoint, MetadataDelta, MetadataImage
 from tidelog.cluster.image_changes import MetadataReplayError
@@ -112,6 +113,7 @@ class MetadataLog:
         directory: Path,
         log: Log,
         options: SnapshotOptions,
+        supported_features: Mapping[str, LevelRange],
     ) -> None:
         self.log = log
         self.directory = directory
@@ -127,6 +129,7 @@ class MetadataLog:
         self._files = world.files
         self._clock = world.wall_ms
         self._options = options
+        self._supported_features = supported_features
         self._bytes_since_snapshot = 0
         self._records_since_snapshot = 0
         self._last_snapshot_ms = world.wall_ms()
@@ -147,6 +150,7 @@ class MetadataLog:
         world: World,
         options: SnapshotOptions | None = None,
         initial_levels: Mapping[str, int] = DEFAULT_LEVELS,
+        supported_features: Mapping[str, LevelRange] = SUPPORTED_FEATURES,
     ) -> MetadataLog:
         """Loads what is there, or begins a new cluster, and becomes leader of a new epoch.
 
@@ -185,7 +189,7 @@ class MetadataLog:
                 f"up to there ({'; '.join(damaged) or 'none is there'}). Restore the snapshot "
                 "files (*.checkpoint) of this directory from a copy."
             )
-        metadata = cls(world, directory, log, options or SnapshotOptions())
+        metadata = cls(world, directory, log, options or SnapshotOptions(), supported_features)
         try:
             metadata._load(snapshot_id, snapshot)
             metadata._begin_epoch(node_id, directory_id, initial_levels)
@@ -229,7 +233,7 @@ class MetadataLog:
 
     def _check_supported(self, image: MetadataImage) -> None:
         for feature, level in image.features.items():
-            supported = SUPPORTED_FEATURES.get(feature, NOT_SUPPORTED)
+            supported = self._supported_features.get(feature, NOT_SUPPORTED)
             if level not in supported:
                 raise MetadataLogError(
                     f"{self.directory} is at {feature} {level}; this software supports "

@@ -40,6 +40,9 @@ CLEANUP_POLICIES = ("compact", "delete")
 COMPRESSION_TYPES = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 DURABILITIES = ("fsync", "page-cache")
 
+NOT_KAFKAS = frozenset({"durability", "record.validation.enable"})
+"""Settings of topics that Kafka does not have."""
+
 
 def _log(name: str) -> tuple[Synonym, ...]:
     return (Synonym(f"log.{name}"),)

@@ -23,8 +23,10 @@ from tidelog.cluster.features import (
     METADATA_VERSIONS,
     MV_LOG_DIRECTORIES,
     FeatureError,
+    LevelRange,
     initial_levels,
     parse_metadata_version,
+    supported_features,
 )
 from tidelog.protocol.errors import ApiError
 from tidelog.server.config_file import ConfigError, read_file, setting_text
@@ -130,6 +132,7 @@ class NodeConfig:
     broker_rack = optional_string("broker.rack")
     initial_metadata_version = optional_string("initial.metadata.version")
     initial_feature_levels = levels_by_name("initial.feature.levels")
+    unstable_feature_versions_enable = boolean("unstable.feature.versions.enable")
     log_dirs = words("log.dirs")
     durability = string("durability")
     logging_level = string("logging.level")
@@ -256,12 +259,18 @@ class NodeConfig:
             raise ConfigError(error.message) from None
         return values
 
+    @property
+    def supported_features(self) -> Mapping[str, LevelRange]:
+        return supported_features(unstable=self.unstable_feature_versions_enable)
+
     def _initial_levels(self) -> dict[str, int]:
         """The finalized features of a new cluster."""
         name, metadata_version = "initial.metadata.version", DEFAULT_METADATA_VERSION
         try:
             if self.initial_metadata_version is not None:
-                metadata_version = parse_metadata_version(self.initial_metadata_version)
+                metadata_version = parse_metadata_version(
+                    self.initial_metadata_version, self.supported_features
+                )
             name = "initial.feature.levels"
             return initial_levels(metadata_version, self.initial_feature_levels)
         except FeatureError as error:

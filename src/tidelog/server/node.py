@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tidelog.cluster.broker_config import BROKER_SETTINGS
-from tidelog.cluster.broker_lifecycle import BrokerRegistration
+from tidelog.cluster.broker_lifecycle import BrokerRegistration, feature_ranges
 from tidelog.cluster.config_changes import MIN_INSYNC_REPLICAS
 from tidelog.cluster.controller import Controller
 from tidelog.cluster.controller_settings import ControllerSettings
@@ -221,6 +221,7 @@ class Node:
                 interval_ms=config.metadata_log_max_snapshot_interval_ms,
             ),
             initial_levels=config.initial_levels,
+            supported_features=config.supported_features,
         )
         self._check_levels()
         self.controller = Controller(
@@ -230,6 +231,7 @@ class Node:
                 default_replication_factor=config.default_replication_factor,
                 delete_topic_enable=config.delete_topic_enable,
                 broker_config=config.explicit,
+                supported_features=config.supported_features,
             ),
             self.world.random,
         )
@@ -301,6 +303,7 @@ class Node:
             endpoints,
             rack=config.broker_rack,
             log_dirs=tuple(state.directory_id for state in self.store.directories if state.online),
+            features=feature_ranges(config.supported_features),
             stopped_cleanly=self.store.stopped_cleanly,
         )
         self.broker_epoch = self._submit_registration()

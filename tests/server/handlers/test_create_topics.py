@@ -46,6 +46,18 @@ def test_the_answer_tells_the_settings_of_the_topic(wire: WireClient, new_name: 
     )
 
 
+def test_the_answer_tells_settings_that_kafka_does_not_have_only_when_they_are_asked_for(
+    wire: WireClient, new_name: NewName
+) -> None:
+    row = create_topic(wire, new_name("topic"))
+    assert row.configs is not None
+    assert "durability" not in [config.name for config in row.configs]
+    row = create_topic(wire, new_name("topic"), durability="page-cache")
+    assert row.configs is not None
+    configs = {config.name: config.value for config in row.configs}
+    assert configs["durability"] == "page-cache"
+
+
 def test_validation_only_creates_nothing(wire: WireClient, new_name: NewName) -> None:
     topic = new_name("topic")
     request = CreateTopicsRequest(topics=[topic_of(topic, 4, 1)], validate_only=True)

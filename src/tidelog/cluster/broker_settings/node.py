@@ -273,12 +273,12 @@ NODE = (
         _ONLY_STABLE,
         hidden=True,
     ),
-    meaningless(
+    used(
         "unstable.feature.versions.enable",
         BOOLEAN,
         "false",
-        "Whether unfinished levels of features are allowed.",
-        _ONLY_STABLE,
+        "Whether levels of features are supported that Kafka may still change: 4.4-IV0 of "
+        "metadata.version. For tests.",
         hidden=True,
     ),
     meaningless(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from tidelog.cluster.features import SUPPORTED_FEATURES
 from tidelog.protocol.api_keys import ApiKey
 from tidelog.protocol.apis.api_versions import (
     ApiVersion,
@@ -62,7 +61,7 @@ def _response(node: Node, version: int, code: ErrorCode) -> ApiVersionsResponse:
         ],
         supported_features=[
             SupportedFeatureKey(name=name, min_version=levels.minimum, max_version=levels.maximum)
-            for name, levels in SUPPORTED_FEATURES.items()
+            for name, levels in node.config.supported_features.items()
             # Clients of older versions take a minimum of 0 for an error.
             if levels.minimum > 0 or version >= 4
         ],

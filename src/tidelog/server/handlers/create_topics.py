@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from tidelog.cluster.config_description import describe_topic_config
 from tidelog.cluster.topic_changes import CreatedTopic, NewTopic
+from tidelog.cluster.topic_config import NOT_KAFKAS
 from tidelog.protocol.api_keys import ApiKey
 from tidelog.protocol.apis.create_topics import (
     CreatableTopic,
@@ -99,5 +100,7 @@ def _created_row(node: Node, asked: NewTopic, created: CreatedTopic) -> Creatabl
                 is_sensitive=entry.sensitive,
             )
             for entry in describe_topic_config(overrides, broker_config_layers(node))
+            # Who does not use a setting of ours need not know that there are any.
+            if entry.name in overrides or entry.name not in NOT_KAFKAS
         ],
     )
