@@ -7,10 +7,11 @@ READY := $(VENV)/.ready
 DATA ?= ./tidelog-data
 ARGS ?=
 BASE ?= HEAD
-PYTEST := $(BIN)/python -m pytest -m "not slow and not cluster" --reruns 1 -rR
+PYTEST := $(BIN)/python -m pytest -m "not slow and not cluster" -rR
 SPARK_TESTS := tests/spark tests/docs tests/examples tests/cli/test_pipeline.py tests/cli/test_lake.py
+BROKER_TESTS := tests $(foreach part,$(SPARK_TESTS),--ignore=$(part))
 
-.PHONY: run test lint types layers unit unit-broker unit-spark chaos fuzz test-cluster test-kafka-clients bench bench-change bench-spark demo docs clean
+.PHONY: run test lint types layers unit unit-broker unit-spark test-pythons explore chaos fuzz test-cluster test-kafka-clients bench bench-change bench-spark demo docs clean
 
 run: $(CORE)
 	$(BIN)/tidelog up --data $(DATA) $(ARGS)
@@ -38,17 +39,35 @@ types: $(READY)
 layers: $(READY)
 	$(BIN)/lint-imports
 
-# A test over real processes and real time may meet a slow moment of the machine: it gets one more
-# try, and the summary names it. A test that fails twice fails the run.
+# A test over real programs in real time (marked `realtime`) may meet a slow moment of the machine: it
+# gets one more try, and the summary names it. A test that fails twice fails the run.
 # Broker and Spark are tested side by side: one core would be idle otherwise.
 unit: $(READY)
 	$(MAKE) --jobs=2 --output-sync=target unit-broker unit-spark
 
 unit-broker: $(READY)
-	$(PYTEST) tests $(foreach part,$(SPARK_TESTS),--ignore=$(part)) $(ARGS)
+	$(PYTEST) $(BROKER_TESTS) $(ARGS)
 
 unit-spark: $(READY)
 	$(PYTEST) $(SPARK_TESTS) $(ARGS)
+
+# The broker's half on every Python from 3.11 on that the machine has, each with its own packages.
+PYTHONS ?= $(foreach minor,11 12 13 14,$(if $(shell command -v python3.$(minor)),3.$(minor)))
+test-pythons:
+	$(if $(PYTHONS),,$(error no python3.11 or newer is on the PATH))
+	for version in $(PYTHONS); do \
+		test -x .venv-$$version/bin/python || python$$version -m venv .venv-$$version || exit 1; \
+		.venv-$$version/bin/python -m pip install --quiet --disable-pip-version-check -e '.[dev]' \
+			|| exit 1; \
+		echo "Python $$version"; \
+		.venv-$$version/bin/python -m pytest -m "not slow and not cluster" -rR $(BROKER_TESTS) $(ARGS) \
+			|| exit 1; \
+	done
+
+# The property tests with new examples, and many of them.
+explore: $(READY)
+	HYPOTHESIS_PROFILE=explore $(BIN)/python -m pytest -m "not slow and not cluster" --timeout 7200 \
+		tests/protocol tests/storage tests/cluster tests/coordinator tests/testing $(ARGS)
 
 # Hundreds of kills and power cuts, long storms, exactly-once under faults.
 chaos: $(READY)

@@ -14,6 +14,8 @@ from tests.server.running_node import RunningNode
 from tidelog.protocol.apis.api_versions import ApiVersionsRequest
 from tidelog.testing.wire import WireClient
 
+pytestmark = pytest.mark.realtime
+
 StartNode = Callable[..., RunningNode]
 
 

@@ -15,6 +15,8 @@ from tidelog.protocol.apis.create_topics import CreatableTopic, CreateTopicsRequ
 from tidelog.protocol.errors import ErrorCode
 from tidelog.testing.wire import ConnectionEnded, WireClient
 
+pytestmark = pytest.mark.realtime
+
 _TIMEOUT_S = 60
 
 _RUN = """

@@ -21,6 +21,8 @@ from tidelog.protocol.apis.delete_topics import DeleteTopicsRequest, DeleteTopic
 from tidelog.protocol.errors import ErrorCode
 from tidelog.testing.wire import ConnectionEnded, WireClient
 
+pytestmark = pytest.mark.realtime
+
 
 def _set_quota(
     node: RunningNode,
