@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from math import inf
 from pathlib import Path
 
 import pytest
@@ -213,3 +214,12 @@ def test_one_who_fails_keeps_nobody_else_from_being_called(shop: Shop) -> None:
     shop.partition.stop()
     assert shop.told() == [(2, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)]
     assert shop.bugs == 2
+
+
+def test_waits_without_a_deadline_need_no_timer(shop: Shop) -> None:
+    shop.wait(COMMITTED, 9, deadline=inf)
+    assert shop.clock.timers == []
+    shop.wait(COMMITTED, 9, place=1, deadline=0.05)
+    shop.clock.pass_time(0.2)
+    assert shop.told() == [(1, ErrorCode.REQUEST_TIMED_OUT)]
+    assert shop.clock.timers == []

@@ -101,34 +101,37 @@ class PartitionWaits:
         by_kind = self._by_kind
         for kind in tuple(by_kind):
             waits = by_kind[kind]
-            offset = self._offset_of(kind)
+            offset = self.offset_of(kind)
             while waits and waits[0][0] <= offset:
                 found.append(waits.popleft())
             if not waits:
                 del by_kind[kind]
         return found
 
-    def take_overdue(self, now: float) -> list[Wait]:
-        """The waits whose time is up."""
+    def take_overdue(self, now: float) -> tuple[list[Wait], bool]:
+        """The waits whose time is up, and whether there are others with a deadline."""
         found: list[Wait] = []
+        has_deadlines = False
         for kind in tuple(self._by_kind):
             waits = self._by_kind[kind]
             overdue = [wait for wait in waits if wait[1] <= now]
             if overdue:
                 found += overdue
-                left = deque(wait for wait in waits if wait[1] > now)
-                if left:
-                    self._by_kind[kind] = left
-                else:
+                waits = deque(wait for wait in waits if wait[1] > now)
+                if not waits:
                     del self._by_kind[kind]
-        return found
+                    continue
+                self._by_kind[kind] = waits
+            has_deadlines = has_deadlines or any(wait[1] is not inf for wait in waits)
+        return found, has_deadlines
 
     def take_all(self) -> list[Wait]:
         found = list(self)
         self._by_kind.clear()
         return found
 
-    def _offset_of(self, kind: int) -> int:
+    def offset_of(self, kind: int) -> int:
+        """How far the partition is."""
         partition = self.partition
         if kind == COMMITTED:
             return partition.high_watermark
@@ -184,7 +187,7 @@ class Waiting:
             waits = partition.waits = PartitionWaits(partition, self)
         waits.add(kind, wait)
         self._with_waits[waits] = None
-        if waits._offset_of(kind) >= offset:
+        if waits.offset_of(kind) >= offset:
             waits.note()
         if deadline is not inf and not self._sweep_is_due:
             self._sweep_is_due = True
@@ -216,7 +219,7 @@ class Waiting:
                         waiter.reached(place)
                     except Exception:  # noqa: BLE001  the next one has done nothing wrong
                         self._on_bug()
-                if not waits._by_kind:
+                if not len(waits):
                     self._with_waits.pop(waits, None)
             refused, self._refused = self._refused, []
             for (_, _, waiter, place), code in refused:
@@ -234,11 +237,10 @@ class Waiting:
         now = self._now()
         self._sweep_is_due = False
         for waits in tuple(self._with_waits):
-            self._refused += [
-                (wait, ErrorCode.REQUEST_TIMED_OUT) for wait in waits.take_overdue(now)
-            ]
-            if not waits._by_kind:
+            overdue, has_deadlines = waits.take_overdue(now)
+            self._refused += [(wait, ErrorCode.REQUEST_TIMED_OUT) for wait in overdue]
+            self._sweep_is_due = self._sweep_is_due or has_deadlines
+            if not len(waits):
                 del self._with_waits[waits]
-        if self._with_waits:
-            self._sweep_is_due = True
+        if self._sweep_is_due:
             self._call_later(_SWEEP_INTERVAL_S, self._sweep)
