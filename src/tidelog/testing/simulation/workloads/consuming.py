@@ -18,7 +18,7 @@ from tidelog.protocol.topic_partition import TopicPartition
 from tidelog.server.peer_connection import PeerError
 from tidelog.testing.history import Operation, Polled
 from tidelog.testing.simulation.client import SimulatedClient
-from tidelog.testing.simulation.workloads.producing import RETRIABLE
+from tidelog.testing.simulation.workloads.asking import RETRIABLE
 from tidelog.testing.simulation.workloads.workspace import Workspace
 
 _FETCH_VERSION_MAX = 12  # by topic name
@@ -132,13 +132,17 @@ class Consumer:
 
 
 async def read_everything(
-    client: SimulatedClient, workspace: Workspace, *, read_committed: bool
+    client: SimulatedClient,
+    partitions: list[TopicPartition],
+    history: list[Operation],
+    *,
+    read_committed: bool,
 ) -> None:
     """Reads every partition from its start to its end, once."""
-    for partition in workspace.partitions:
+    for partition in partitions:
         reader = Reader(client, partition, read_committed=read_committed)
         operation = Operation(client.name, repositioned=True)
-        workspace.history.append(operation)
+        history.append(operation)
         while True:
             polled = await reader.poll(max_wait_ms=0)
             if polled:

@@ -18,22 +18,9 @@ from tidelog.protocol.topic_partition import TopicPartition
 from tidelog.server.peer_connection import PeerError
 from tidelog.testing.history import Operation, Outcome, Send
 from tidelog.testing.simulation.client import SimulatedClient
+from tidelog.testing.simulation.workloads.asking import RETRIABLE, ask
 from tidelog.testing.simulation.workloads.workspace import Workspace
 
-RETRIABLE = frozenset(
-    {
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.LEADER_NOT_AVAILABLE,
-        ErrorCode.NOT_LEADER_OR_FOLLOWER,
-        ErrorCode.REQUEST_TIMED_OUT,
-        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-        ErrorCode.COORDINATOR_NOT_AVAILABLE,
-        ErrorCode.NOT_COORDINATOR,
-        ErrorCode.KAFKA_STORAGE_ERROR,
-        ErrorCode.CONCURRENT_TRANSACTIONS,
-        ErrorCode.NOT_ENOUGH_REPLICAS,
-    }
-)
 _PRODUCE_VERSION_MAX = 12  # by topic name
 _RETRY_S = 0.05
 
@@ -52,15 +39,11 @@ async def init_producer_id(
     request = InitProducerIdRequest(
         transactional_id=transactional_id, transaction_timeout_ms=timeout_ms
     )
-    while True:
-        try:
-            answer = await client.call(request, InitProducerIdResponse)
-        except PeerError:
-            await client.sleep(_RETRY_S)
-            continue
-        if not answer.error_code:
-            return ProducerIdentity(answer.producer_id, answer.producer_epoch)
-        await client.sleep(_RETRY_S)
+    answered = await ask(
+        client, request, InitProducerIdResponse, lambda response: response.error_code
+    )
+    assert answered.code is ErrorCode.NONE, f"InitProducerId: {answered.code.name}"
+    return ProducerIdentity(answered.response.producer_id, answered.response.producer_epoch)
 
 
 class IdempotentProducer:
