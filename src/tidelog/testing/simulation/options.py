@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from random import Random
 
+_WORKLOADS = ("records", "transactions")
+
 
 @dataclass(slots=True)
 class Options:
@@ -15,6 +17,7 @@ class Options:
     partitions: int
     producers: int
     consumers: int
+    transactional_ids: int
     acks_all: bool
     segment_bytes: int
     slow_network: float
@@ -35,12 +38,19 @@ class Options:
         def sometimes(chance: float, most: float) -> float:
             return random.random() * most if random.random() < chance else 0.0
 
+        workloads = random.sample(_WORKLOADS, random.choice((1, 1, 2)))
+
+        def count(workload: str, least: int, most: int) -> int:
+            drawn = random.randint(least, most)
+            return drawn if workload in workloads else 0
+
         return cls(
-            duration_s=random.choice((1.0, 2.0, 4.0)),
+            duration_s=random.choice((0.3, 0.6, 1.0, 2.0)),
             topics=random.randint(1, 2),
             partitions=random.randint(1, 3),
-            producers=random.randint(1, 3),
-            consumers=random.randint(0, 2),
+            producers=count("records", 1, 3),
+            consumers=count("records", 0, 2),
+            transactional_ids=count("transactions", 1, 2),
             acks_all=random.random() < 0.7,
             segment_bytes=random.choice((2_000, 10_000, 1 << 20)),
             slow_network=sometimes(0.3, 0.5),
