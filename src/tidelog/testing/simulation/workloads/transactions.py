@@ -20,7 +20,13 @@ from tidelog.protocol.topic_partition import TopicPartition
 from tidelog.testing.history import Operation, Outcome, check_history
 from tidelog.testing.simulation.client import SimulatedClient
 from tidelog.testing.simulation.options import Options
-from tidelog.testing.simulation.workloads.asking import GROUP, RETRIABLE, ask, find_coordinator
+from tidelog.testing.simulation.workloads.asking import (
+    GROUP,
+    RETRIABLE,
+    TRANSACTION,
+    ask,
+    find_coordinator,
+)
 from tidelog.testing.simulation.workloads.consuming import Consumer, read_everything
 from tidelog.testing.simulation.workloads.producing import IdempotentProducer, init_producer_id
 from tidelog.testing.simulation.workloads.topics import create_topics, list_offset
@@ -83,6 +89,7 @@ class Transactions:
         if self._options.clock_jumps:
             # The deadline of an open transaction may be as far away as the clock has jumped.
             for shared in self._ids:
+                await find_coordinator(client, shared.name, TRANSACTION)
                 await init_producer_id(client, shared.name, shared.timeout_ms)
         for partition in partitions:
             await self._wait_for_stability(client, partition)
