@@ -23,6 +23,11 @@ _SETTINGS = {
     "logging.level": "debug",
     "local.reads.enable": "false",
     "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": "100",
+    "group.consumer.min.session.timeout.ms": "100",
+    "group.consumer.session.timeout.ms": "500",
+    "group.consumer.min.heartbeat.interval.ms": "10",
+    "group.consumer.heartbeat.interval.ms": "50",
     "offsets.topic.num.partitions": "1",
     "transaction.state.log.num.partitions": "1",
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from random import Random
 
-_WORKLOADS = ("records", "transactions")
+_WORKLOADS = ("records", "transactions", "classic group", "consumer group")
 
 
 @dataclass(slots=True)
@@ -18,6 +18,8 @@ class Options:
     producers: int
     consumers: int
     transactional_ids: int
+    classic_members: int
+    consumer_members: int
     acks_all: bool
     segment_bytes: int
     slow_network: float
@@ -51,6 +53,8 @@ class Options:
             producers=count("records", 1, 3),
             consumers=count("records", 0, 2),
             transactional_ids=count("transactions", 1, 2),
+            classic_members=count("classic group", 1, 3),
+            consumer_members=count("consumer group", 1, 3),
             acks_all=random.random() < 0.7,
             segment_bytes=random.choice((2_000, 10_000, 1 << 20)),
             slow_network=sometimes(0.3, 0.5),

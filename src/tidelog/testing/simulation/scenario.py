@@ -20,12 +20,13 @@ from tidelog.testing.simulation.network import Network, NetworkFaults
 from tidelog.testing.simulation.node import SimulatedNode
 from tidelog.testing.simulation.options import Options
 from tidelog.testing.simulation.simulation import SECOND_US, Simulation
+from tidelog.testing.simulation.workloads.groups import Groups
 from tidelog.testing.simulation.workloads.records import Records
 from tidelog.testing.simulation.workloads.transactions import Transactions
 from tidelog.testing.simulation.workloads.workload import Workload
 from tidelog.testing.simulation.workloads.workspace import Workspace
 
-_WORKLOADS: tuple[type[Workload], ...] = (Records, Transactions)
+_WORKLOADS: tuple[type[Workload], ...] = (Records, Transactions, Groups)
 _SETTLE_S_MAX = 60
 """So long may it take until everything has come to its end once the faults have stopped."""
 

@@ -16,6 +16,11 @@ from tidelog.protocol.apis.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
+from tidelog.protocol.apis.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+)
 from tidelog.protocol.errors import ErrorCode
 from tidelog.protocol.topic_partition import TopicPartition
 from tidelog.testing.simulation.client import SimulatedClient
@@ -84,3 +89,15 @@ async def list_offset(
     )
     assert answered.code is ErrorCode.NONE, f"ListOffsets of {partition}: {answered.code.name}"
     return answered.response.topics[0].partitions[0].offset
+
+
+async def topic_id(client: SimulatedClient, name: str) -> bytes:
+    """The id of a topic that exists."""
+    answered = await ask(
+        client,
+        MetadataRequest(topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=False),
+        MetadataResponse,
+        lambda response: response.topics[0].error_code,
+    )
+    assert answered.code is ErrorCode.NONE, f"Metadata of {name}: {answered.code.name}"
+    return answered.response.topics[0].topic_id
