@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from random import Random
 
-_WORKLOADS = ("records", "transactions", "classic group", "consumer group")
+_WORKLOADS = ("records", "transactions", "classic group", "consumer group", "compaction")
 
 
 @dataclass(slots=True)
@@ -20,6 +20,8 @@ class Options:
     transactional_ids: int
     classic_members: int
     consumer_members: int
+    compacted_partitions: int
+    internal_segment_bytes: int
     acks_all: bool
     segment_bytes: int
     slow_network: float
@@ -55,6 +57,8 @@ class Options:
             transactional_ids=count("transactions", 1, 2),
             classic_members=count("classic group", 1, 3),
             consumer_members=count("consumer group", 1, 3),
+            compacted_partitions=count("compaction", 1, 2),
+            internal_segment_bytes=random.choice((2_000, 10_000, 1 << 20)),
             acks_all=random.random() < 0.7,
             segment_bytes=random.choice((2_000, 10_000, 1 << 20)),
             slow_network=sometimes(0.3, 0.5),
@@ -70,6 +74,13 @@ class Options:
             restarts=random.choice((0, 0, 0, 1)),
             clock_jumps=random.choice((0, 0, 0, 1, 2)),
         )
+
+    def node_settings(self) -> dict[str, str]:
+        """What the node is told of it."""
+        return {
+            "offsets.topic.segment.bytes": str(self.internal_segment_bytes),
+            "transaction.state.log.segment.bytes": str(self.internal_segment_bytes),
+        }
 
     def __str__(self) -> str:
         return ", ".join(

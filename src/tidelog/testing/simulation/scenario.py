@@ -20,13 +20,14 @@ from tidelog.testing.simulation.network import Network, NetworkFaults
 from tidelog.testing.simulation.node import SimulatedNode
 from tidelog.testing.simulation.options import Options
 from tidelog.testing.simulation.simulation import SECOND_US, Simulation
+from tidelog.testing.simulation.workloads.compaction import Compaction
 from tidelog.testing.simulation.workloads.groups import Groups
 from tidelog.testing.simulation.workloads.records import Records
 from tidelog.testing.simulation.workloads.transactions import Transactions
 from tidelog.testing.simulation.workloads.workload import Workload
 from tidelog.testing.simulation.workloads.workspace import Workspace
 
-_WORKLOADS: tuple[type[Workload], ...] = (Records, Transactions, Groups)
+_WORKLOADS: tuple[type[Workload], ...] = (Records, Transactions, Groups, Compaction)
 _SETTLE_S_MAX = 60
 """So long may it take until everything has come to its end once the faults have stopped."""
 
@@ -72,6 +73,7 @@ class Scenario:
             simulation,
             self.network,
             "node-1",
+            settings=options.node_settings(),
             disk_faults=DiskFaults(short_write=options.short_writes, torn_sector=0.05),
             host_faults=HostFaults(late_jobs=options.late_jobs, late_turns=options.late_turns),
         )

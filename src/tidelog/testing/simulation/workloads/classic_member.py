@@ -177,7 +177,7 @@ class ClassicMember:
                 if client.random.random() < 0.03:
                     await self._leave()
                     return
-            await client.sleep(0.02 + client.random.random() * 0.04)
+            await client.sleep(0.005 + client.random.random() * 0.03)
 
     async def _heartbeat(self) -> bool:
         me = self._me

@@ -56,7 +56,7 @@ class ConsumerMember:
                     await self._commit()
                 if client.random.random() < 0.03:
                     await self._leave()
-            await client.sleep(0.02 + client.random.random() * 0.04)
+            await client.sleep(0.005 + client.random.random() * 0.03)
 
     async def _heartbeat(self) -> None:
         me = self._me

@@ -13,7 +13,7 @@ from tidelog.protocol.apis.fetch import (
 )
 from tidelog.protocol.errors import ErrorCode
 from tidelog.protocol.record_batch import iterate_headers
-from tidelog.protocol.records import decode_records
+from tidelog.protocol.records import Record, decode_records
 from tidelog.protocol.topic_partition import TopicPartition
 from tidelog.server.peer_connection import PeerError
 from tidelog.testing.history import Operation, Polled
@@ -40,7 +40,14 @@ class Reader:
         """The end of what may be read, as the last answer said."""
 
     async def poll(self, max_wait_ms: int = 100) -> list[Polled] | None:
-        """The next records, none if there are none yet; None when the node did not tell."""
+        """The next values, none if there are none yet; None when the node did not tell."""
+        records = await self.poll_records(max_wait_ms)
+        if records is None:
+            return None
+        return [Polled(self.partition, each.offset, bytes(each.value or b"")) for each in records]
+
+    async def poll_records(self, max_wait_ms: int = 100) -> list[Record] | None:
+        """The next records, likewise."""
         client = self._client
         row = FetchPartition(
             partition=self.partition.partition,
@@ -72,7 +79,7 @@ class Reader:
         self.end_offset = data.last_stable_offset if self._read_committed else data.high_watermark
         return list(self._take(data))
 
-    def _take(self, data: PartitionData) -> Iterator[Polled]:
+    def _take(self, data: PartitionData) -> Iterator[Record]:
         view = memoryview(data.records or b"")
         aborted = sorted(
             (each.first_offset, each.producer_id) for each in data.aborted_transactions or ()
@@ -89,9 +96,7 @@ class Reader:
             elif not (
                 self._read_committed and header.is_transactional and header.producer_id in ignored
             ):
-                for record in records:
-                    if record.offset >= self.position:
-                        yield Polled(self.partition, record.offset, bytes(record.value or b""))
+                yield from (each for each in records if each.offset >= self.position)
             self.position = max(self.position, header.last_offset + 1)
 
 

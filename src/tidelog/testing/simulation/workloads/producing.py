@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from tidelog.protocol.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -53,20 +54,27 @@ class IdempotentProducer:
         self._client = client
         self._workspace = workspace
         self._acks = acks
+        self._identity = ProducerIdentity(-1, -1)
         self._sequences: dict[TopicPartition, int] = {}
         self.acknowledged = 0
 
+    async def begin(self) -> None:
+        """Become a producer."""
+        self._identity = await init_producer_id(self._client)
+        self._client.trace(f"is producer {self._identity.producer_id}")
+
     async def run(self) -> None:
         client, workspace = self._client, self._workspace
-        identity = await init_producer_id(client)
-        client.trace(f"is producer {identity.producer_id}")
+        await self.begin()
         while not workspace.is_over:
             partition = client.random.choice(workspace.partitions)
             values = [workspace.next_value() for _ in range(client.random.randint(1, 4))]
             operation = Operation(client.name, Outcome.UNKNOWN)
             operation.sends = [Send(partition, value) for value in values]
             workspace.history.append(operation)
-            base_offset = await self._send_until_acknowledged(identity, partition, values)
+            base_offset = await self.send_until_acknowledged(
+                partition, [(b"k", value) for value in values]
+            )
             if base_offset is None:
                 return
             operation.outcome = Outcome.OK
@@ -79,17 +87,18 @@ class IdempotentProducer:
             if client.random.random() < 0.3:
                 await client.sleep(client.random.random() * 0.05)
 
-    async def _send_until_acknowledged(
-        self, identity: ProducerIdentity, partition: TopicPartition, values: list[bytes]
+    async def send_until_acknowledged(
+        self, partition: TopicPartition, rows: Sequence[tuple[bytes, bytes | None]]
     ) -> int | None:
-        """The offset of the first record, -1 when it is not told; None when it cannot be."""
+        """Send keys and values; the offset of the first record, -1 when it is not told; None when
+        they are refused."""
         client = self._client
         sequence = self._sequences.get(partition, 0)
         now_ms = client.host.wall_ms()
         batch = encode_batch(
-            [Record(place, now_ms, b"k", value) for place, value in enumerate(values)],
-            producer_id=identity.producer_id,
-            producer_epoch=identity.epoch,
+            [Record(place, now_ms, key, value) for place, (key, value) in enumerate(rows)],
+            producer_id=self._identity.producer_id,
+            producer_epoch=self._identity.epoch,
             base_sequence=sequence,
         )
         attempt = 0
@@ -101,11 +110,11 @@ class IdempotentProducer:
                 continue
             code = ErrorCode(row.error_code)
             client.trace(
-                f"produced {len(values)} to {partition}: {code.name} at {row.base_offset}"
+                f"produced {len(rows)} to {partition}: {code.name} at {row.base_offset}"
                 f"{f', attempt {attempt}' if attempt > 1 else ''}"
             )
             if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
-                self._sequences[partition] = sequence + len(values)
+                self._sequences[partition] = sequence + len(rows)
                 return row.base_offset
             self._workspace.problem(
                 client.name, f"{code.name} for sequence {sequence} of {partition}"
