@@ -5,7 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from random import Random
 
-_WORKLOADS = ("records", "transactions", "classic group", "consumer group", "compaction")
+_WORKLOADS = (
+    "records",
+    "transactions",
+    "classic group",
+    "consumer group",
+    "compaction",
+    "plain sends",
+)
 
 
 @dataclass(slots=True)
@@ -21,6 +28,7 @@ class Options:
     classic_members: int
     consumer_members: int
     compacted_partitions: int
+    plain_producers: int
     internal_segment_bytes: int
     acks_all: bool
     segment_bytes: int
@@ -58,6 +66,7 @@ class Options:
             classic_members=count("classic group", 1, 3),
             consumer_members=count("consumer group", 1, 3),
             compacted_partitions=count("compaction", 1, 2),
+            plain_producers=count("plain sends", 1, 2),
             internal_segment_bytes=random.choice((2_000, 10_000, 1 << 20)),
             acks_all=random.random() < 0.7,
             segment_bytes=random.choice((2_000, 10_000, 1 << 20)),
