@@ -29,7 +29,9 @@ class Options:
     consumer_members: int
     compacted_partitions: int
     plain_producers: int
+    changing_topics: int
     internal_segment_bytes: int
+    metadata_snapshot_bytes: int
     acks_all: bool
     segment_bytes: int
     slow_network: float
@@ -67,7 +69,9 @@ class Options:
             consumer_members=count("consumer group", 1, 3),
             compacted_partitions=count("compaction", 1, 2),
             plain_producers=count("plain sends", 1, 2),
+            changing_topics=count("topic changes", 1, 2),
             internal_segment_bytes=random.choice((2_000, 10_000, 1 << 20)),
+            metadata_snapshot_bytes=random.choice((1_000, 20 << 20)),
             acks_all=random.random() < 0.7,
             segment_bytes=random.choice((2_000, 10_000, 1 << 20)),
             slow_network=sometimes(0.3, 0.5),
@@ -89,6 +93,7 @@ class Options:
         return {
             "offsets.topic.segment.bytes": str(self.internal_segment_bytes),
             "transaction.state.log.segment.bytes": str(self.internal_segment_bytes),
+            "metadata.log.max.record.bytes.between.snapshots": str(self.metadata_snapshot_bytes),
         }
 
     def __str__(self) -> str:

@@ -24,11 +24,19 @@ from tidelog.testing.simulation.workloads.compaction import Compaction
 from tidelog.testing.simulation.workloads.groups import Groups
 from tidelog.testing.simulation.workloads.plain_sends import PlainSends
 from tidelog.testing.simulation.workloads.records import Records
+from tidelog.testing.simulation.workloads.topic_changes import TopicChanges
 from tidelog.testing.simulation.workloads.transactions import Transactions
 from tidelog.testing.simulation.workloads.workload import Workload
 from tidelog.testing.simulation.workloads.workspace import Workspace
 
-_WORKLOADS: tuple[type[Workload], ...] = (Records, Transactions, Groups, Compaction, PlainSends)
+_WORKLOADS: tuple[type[Workload], ...] = (
+    Records,
+    Transactions,
+    Groups,
+    Compaction,
+    PlainSends,
+    TopicChanges,
+)
 _SETTLE_S_MAX = 60
 """So long may it take until everything has come to its end once the faults have stopped."""
 

@@ -25,6 +25,14 @@ _FETCH_VERSION_MAX = 12  # by topic name
 _RETRY_S = 0.05
 
 
+class ReadError(AssertionError):
+    """A fetch was refused, which must not be unless records may go."""
+
+    def __init__(self, code: ErrorCode, position: int, partition: TopicPartition) -> None:
+        super().__init__(f"{code.name} at {position} of {partition}")
+        self.code = code
+
+
 class Reader:
     """One partition's records from a position on, as a consumer sees them."""
 
@@ -71,10 +79,7 @@ class Reader:
         if data is None or data.error_code in RETRIABLE:
             return None
         if data.error_code:
-            raise AssertionError(
-                f"{client.name}: {ErrorCode(data.error_code).name} at {self.position} "
-                f"of {self.partition}"
-            )
+            raise ReadError(ErrorCode(data.error_code), self.position, self.partition)
         self.high_watermark = data.high_watermark
         self.end_offset = data.last_stable_offset if self._read_committed else data.high_watermark
         return list(self._take(data))
