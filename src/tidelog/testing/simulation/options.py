@@ -12,6 +12,7 @@ _WORKLOADS = (
     "consumer group",
     "compaction",
     "plain sends",
+    "topic changes",
 )
 
 
@@ -52,7 +53,7 @@ class Options:
         def sometimes(chance: float, most: float) -> float:
             return random.random() * most if random.random() < chance else 0.0
 
-        workloads = random.sample(_WORKLOADS, random.choice((1, 1, 2)))
+        workloads = random.sample(_WORKLOADS, random.choice((1, 1, 2, 3)))
 
         def count(workload: str, least: int, most: int) -> int:
             drawn = random.randint(least, most)

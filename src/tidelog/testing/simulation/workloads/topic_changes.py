@@ -35,7 +35,11 @@ class TopicChanges:
         for number in range(options.changing_topics):
             client = workspace.make_client(f"changer-{number}")
             topic = ChangingTopic(
-                client, workspace, f"changing-{number}", loses_power=options.power_cuts > 0
+                client,
+                workspace,
+                f"changing-{number}",
+                loses_power=options.power_cuts > 0,
+                is_killed=options.kills > 0,
             )
             self._topics.append((client, topic))
             client.start(topic.run())
