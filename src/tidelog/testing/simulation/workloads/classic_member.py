@@ -110,7 +110,7 @@ class ClassicMember:
     async def _sync(self, joined: JoinGroupResponse) -> bool:
         me, group = self._me, self._group
         assignments: list[SyncGroupRequestAssignment] = []
-        if joined.leader == me.member_id and not joined.skip_assignment:
+        if joined.leader == me.member_id and joined.members and not joined.skip_assignment:
             assignments = self._assign([each.member_id for each in joined.members])
         request = SyncGroupRequest(
             group_id=group.name,

@@ -21,7 +21,12 @@ from tidelog.testing.simulation.workloads.asking import (
 from tidelog.testing.simulation.workloads.group_offsets import Group, Membership
 
 _JOIN, _LEAVE, _LEAVE_FOR_A_WHILE = 0, -1, -2
-_FENCED = (ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID)
+_FENCED = (
+    ErrorCode.FENCED_MEMBER_EPOCH,
+    ErrorCode.UNKNOWN_MEMBER_ID,
+    # Without its last member of this protocol a mixed group becomes a classic one.
+    ErrorCode.GROUP_ID_NOT_FOUND,
+)
 _REBALANCE_TIMEOUT_MS = 500
 
 

@@ -63,8 +63,11 @@ class _Partition:
 class Group:
     """One group: its members, and what they know of its offsets."""
 
-    def __init__(self, name: str, workspace: Workspace) -> None:
+    def __init__(self, name: str, workspace: Workspace, *, is_mixed: bool = False) -> None:
         self.name = name
+        self.is_mixed = is_mixed
+        """It has members with both protocols. Its epochs begin again when it is empty and changes
+        its kind."""
         self.workspace = workspace
         self.members: list[Membership] = []
         self.is_settled = False
@@ -149,7 +152,7 @@ class Group:
         offset = known.commits[-1].offset + 1 if known.commits else 1
         commit = _Commit(offset)
         known.commits.append(commit)
-        is_outdated = known.epoch > member.epoch
+        is_outdated = known.epoch > member.epoch and not self.is_mixed
         row = OffsetCommitRequestPartition(
             partition_index=partition.partition,
             committed_offset=offset,

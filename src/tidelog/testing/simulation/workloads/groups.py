@@ -47,11 +47,14 @@ class Groups:
             self._topic_names[await topic_id(admin, name)] = name
         if workspace.is_over:
             return
+        # A group whose members are being upgraded, or downgraded, has both kinds.
+        is_mixed = admin.random.random() < 0.5
+        mixed = Group("mixed-group", workspace, is_mixed=True)
         for kind, members in (
             ("classic", options.classic_members),
             ("consumer", options.consumer_members),
         ):
-            group = Group(f"{kind}-group", workspace)
+            group = mixed if is_mixed else Group(f"{kind}-group", workspace)
             for number in range(members):
                 is_static = admin.random.random() < 0.3
                 self._occupy(kind, group, number, 0, is_static=is_static)
