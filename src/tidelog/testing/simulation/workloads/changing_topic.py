@@ -6,11 +6,6 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
-from tidelog.protocol.apis.create_partitions import (
-    CreatePartitionsRequest,
-    CreatePartitionsResponse,
-    CreatePartitionsTopic,
-)
 from tidelog.protocol.apis.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
@@ -46,7 +41,12 @@ from tidelog.testing.simulation.client import SimulatedClient
 from tidelog.testing.simulation.workloads.asking import RETRIABLE, ask
 from tidelog.testing.simulation.workloads.consuming import Reader, ReadError
 from tidelog.testing.simulation.workloads.plain_sends import plain_batch, produce_request
-from tidelog.testing.simulation.workloads.topics import EARLIEST, ask_to_create, list_offset
+from tidelog.testing.simulation.workloads.topics import (
+    EARLIEST,
+    ask_for_partitions,
+    ask_to_create,
+    list_offset,
+)
 from tidelog.testing.simulation.workloads.workspace import Workspace
 
 _TOPIC_RESOURCE = 2
@@ -169,17 +169,7 @@ class ChangingTopic:
         count = len(topic.partitions) + 1
         if count > _PARTITIONS_MAX:
             return
-        request = CreatePartitionsRequest(
-            topics=[CreatePartitionsTopic(name=self.name, count=count, assignments=None)],
-            timeout_ms=5000,
-        )
-        answered = await ask(
-            self._client,
-            request,
-            CreatePartitionsResponse,
-            lambda response: response.results[0].error_code,
-            retriable=_TOLERANT,
-        )
+        answered = await ask_for_partitions(self._client, self.name, count)
         self._client.trace(f"gave {self.name} partition {count - 1}: {answered.code.name}")
         if self._is_done(
             answered.code, answered.is_repeated, ErrorCode.INVALID_PARTITIONS, "CreatePartitions"

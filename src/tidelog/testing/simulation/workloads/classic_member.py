@@ -54,6 +54,8 @@ class ClassicMember:
         self._group = group
         self._me = membership
         self._session_timeout_ms = session_timeout_ms
+        self._partitions = 0
+        """As many there were when it joined: a member joins again when there are more."""
         is_static = membership.instance_id is not None
         membership.commit_version_min = 7 if is_static else 2
         random = membership.client.random
@@ -78,6 +80,7 @@ class ClassicMember:
 
     async def _join(self) -> JoinGroupResponse | None:
         me, group = self._me, self._group
+        self._partitions = len(group.workspace.partitions)
         topics = sorted({partition.topic for partition in group.workspace.partitions})
         subscription = encode_subscription(ConsumerProtocolSubscription(topics=topics), 1)
         request = JoinGroupRequest(
@@ -164,7 +167,7 @@ class ClassicMember:
         """Heartbeats and commits until the group rebalances."""
         group, me, client = self._group, self._me, self._client
         while True:
-            if not await self._heartbeat():
+            if not await self._heartbeat() or self._partitions != len(group.workspace.partitions):
                 return
             group.notice_settling()
             if group.is_settled:

@@ -9,13 +9,18 @@ from __future__ import annotations
 from collections.abc import Coroutine, Iterable
 from typing import Any
 
+from tidelog.protocol.topic_partition import TopicPartition
 from tidelog.testing.simulation.client import SimulatedClient
 from tidelog.testing.simulation.options import Options
 from tidelog.testing.simulation.simulation import SECOND_US
 from tidelog.testing.simulation.workloads.classic_member import ClassicMember
 from tidelog.testing.simulation.workloads.consumer_member import ConsumerMember
 from tidelog.testing.simulation.workloads.group_offsets import Group, Membership
-from tidelog.testing.simulation.workloads.topics import create_topics, topic_id
+from tidelog.testing.simulation.workloads.topics import (
+    ask_for_partitions,
+    create_topics,
+    topic_id,
+)
 from tidelog.testing.simulation.workloads.workspace import Workspace
 
 _TOPICS = ("grouped-0", "grouped-1")
@@ -58,6 +63,12 @@ class Groups:
             for number in range(members):
                 is_static = admin.random.random() < 0.3
                 self._occupy(kind, group, number, 0, is_static=is_static)
+        if admin.random.random() < 0.3:
+            await admin.sleep(admin.random.random() * options.duration_s)
+            index = options.partitions
+            await ask_for_partitions(admin, names[0], index + 1)
+            admin.trace(f"{names[0]} has partition {index}")
+            workspace.partitions.append(TopicPartition(names[0], index))
 
     def _occupy(self, kind: str, group: Group, number: int, life: int, *, is_static: bool) -> None:
         """A member begins; some crash later and are replaced."""

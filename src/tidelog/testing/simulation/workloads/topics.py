@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tidelog.protocol.apis.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+)
 from tidelog.protocol.apis.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
@@ -45,6 +50,21 @@ async def ask_to_create(
         CreateTopicsRequest(topics=[topic], timeout_ms=5000),
         CreateTopicsResponse,
         lambda response: response.topics[0].error_code,
+    )
+
+
+async def ask_for_partitions(
+    client: SimulatedClient, name: str, count: int
+) -> Answered[CreatePartitionsResponse]:
+    """Ask for more partitions until the topic has them or they are refused."""
+    return await ask(
+        client,
+        CreatePartitionsRequest(
+            topics=[CreatePartitionsTopic(name=name, count=count, assignments=None)],
+            timeout_ms=5000,
+        ),
+        CreatePartitionsResponse,
+        lambda response: response.results[0].error_code,
     )
 
 
