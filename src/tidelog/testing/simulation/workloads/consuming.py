@@ -50,9 +50,7 @@ class Reader:
     async def poll(self, max_wait_ms: int = 100) -> list[Polled] | None:
         """The next values, none if there are none yet; None when the node did not tell."""
         records = await self.poll_records(max_wait_ms)
-        if records is None:
-            return None
-        return [Polled(self.partition, each.offset, bytes(each.value or b"")) for each in records]
+        return None if records is None else self._values(records)
 
     async def poll_records(self, max_wait_ms: int = 100) -> list[Record] | None:
         """The next records, likewise."""
@@ -75,14 +73,24 @@ class Reader:
         except PeerError as error:
             client.trace(f"fetch of {self.partition}: {error}")
             return None
-        data = answer.responses[0].partitions[0] if answer.responses else None
-        if data is None or data.error_code in RETRIABLE:
+        return self.take(answer.responses[0].partitions[0]) if answer.responses else None
+
+    def take_values(self, data: PartitionData) -> list[Polled]:
+        """The values in an answer, none when the node did not tell."""
+        return self._values(self.take(data) or [])
+
+    def take(self, data: PartitionData) -> list[Record] | None:
+        """The records in an answer; the position moves behind them."""
+        if data.error_code in RETRIABLE:
             return None
         if data.error_code:
             raise ReadError(ErrorCode(data.error_code), self.position, self.partition)
         self.high_watermark = data.high_watermark
         self.end_offset = data.last_stable_offset if self._read_committed else data.high_watermark
         return list(self._take(data))
+
+    def _values(self, records: list[Record]) -> list[Polled]:
+        return [Polled(self.partition, each.offset, bytes(each.value or b"")) for each in records]
 
     def _take(self, data: PartitionData) -> Iterator[Record]:
         view = memoryview(data.records or b"")
