@@ -76,3 +76,15 @@ def test_behaves_like_a_table_of_deadlines(steps: list[tuple[str, int, int]]) ->
             deadline_ms = timers.next_deadline_ms()
             assert deadline_ms is not None
             assert deadline_ms <= min(model.values())
+
+
+def test_deadlines_move_with_a_clock_that_was_set() -> None:
+    timers: Timers[str] = Timers()
+    timers.schedule("a", 10, lambda now_ms: "a")
+    timers.schedule("b", 20, lambda now_ms: "b")
+    timers.schedule("a", 30, lambda now_ms: "a, later")
+    timers.shift(-1000)
+    assert timers.run_due(-981) == []
+    assert timers.run_due(-980) == ["b"]
+    assert timers.run_due(-971) == []
+    assert timers.run_due(-970) == ["a, later"]

@@ -177,9 +177,11 @@ def test_markers_of_a_fenced_coordinator_are_refused(tmp_path: Path) -> None:
     assert caught.value.code is ErrorCode.TRANSACTION_COORDINATOR_FENCED
 
 
-@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("opening", ["clean", "checkpointed", "unclean", "lacks offset indexes"])
 @pytest.mark.parametrize("damage", ["torn", "flipped"])
-def test_a_damaged_transaction_index_is_made_anew(tmp_path: Path, clean: bool, damage: str) -> None:
+def test_a_damaged_transaction_index_is_made_anew(
+    tmp_path: Path, opening: str, damage: str
+) -> None:
     log = make_log(tmp_path, segment_bytes=400)
     for producer_id in (1, 2):
         for sequence in range(3):
@@ -195,6 +197,13 @@ def test_a_damaged_transaction_index_is_made_anew(tmp_path: Path, clean: bool, d
     for path in tmp_path.glob("*.txnindex"):
         whole = path.read_bytes()
         path.write_bytes(whole[:-7] if damage == "torn" else b"\x7f" + whole[1:])
-    again = reopen(tmp_path, clean=clean, recovery_point=log.recovery_point, segment_bytes=400)
+        if opening == "lacks offset indexes":
+            path.with_suffix(".index").unlink()
+    again = reopen(
+        tmp_path,
+        clean=opening == "clean",
+        recovery_point=0 if opening == "unclean" else log.recovery_point,
+        segment_bytes=400,
+    )
     assert again.aborted_transactions(0, again.log_end_offset) == expected
     assert again.first_unstable_offset == log.first_unstable_offset

@@ -431,6 +431,10 @@ class GroupShard:
     def next_deadline_ms(self) -> int | None:
         return self.timers.next_deadline_ms()
 
+    def clock_was_set(self, by_ms: int) -> None:
+        """Sessions and rebalances take as long as they were to take."""
+        self.timers.shift(by_ms)
+
     def tick(self, now_ms: int) -> Iterator[Outcome[Any]]:
         return self.timers.due(now_ms)
 

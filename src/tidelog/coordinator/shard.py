@@ -108,6 +108,10 @@ class Shard(Protocol):
     def next_deadline_ms(self) -> int | None:
         """When `tick` has to be called next; None: not before something else happens."""
 
+    def clock_was_set(self, by_ms: int) -> None:
+        """The clock was set forward, or back if negative: `now_ms` is other by so much from here
+        on, and no time has passed."""
+
     def tick(self, now_ms: int) -> Iterable[Outcome[Any]]:
         """Decides on everything due at `now_ms`. Each outcome is carried out before the next is
         asked for, so that a generator decides on what is, not on what was."""

@@ -67,6 +67,16 @@ class Timers(Generic[Due]):
         """Calls everything that is due."""
         return list(self.due(now_ms))
 
+    def shift(self, by_ms: int) -> None:
+        """Moves all deadlines: the clock that they are times of was set by so much."""
+        self._timers = {
+            name: (deadline_ms + by_ms, action)
+            for name, (deadline_ms, action) in self._timers.items()
+        }
+        self._queued_ms = {name: queued_ms + by_ms for name, queued_ms in self._queued_ms.items()}
+        # In place and all by the same: who iterates over what is due goes on, and the heap is one.
+        self._heap[:] = [(queued_ms + by_ms, *rest) for queued_ms, *rest in self._heap]
+
     def clear(self) -> None:
         self._timers.clear()
         self._queued_ms.clear()

@@ -288,6 +288,9 @@ class TransactionShard:
     def next_deadline_ms(self) -> int | None:
         return self._timers.next_deadline_ms()
 
+    def clock_was_set(self, by_ms: int) -> None:
+        """As in Kafka, deadlines stay: they count from times of the clock that are in the log."""
+
     def tick(self, now_ms: int) -> list[Outcome[Any]]:
         return self._timers.run_due(now_ms)
 

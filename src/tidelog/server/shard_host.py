@@ -46,6 +46,8 @@ LoadPairs = Callable[[AnyShard, list[Pair], int, int], None]
 _LOAD_SLICE_BYTES = 1 << 20
 _LOAD_SLICE_S = 0.02
 _TIMER_SLACK_S = 0.001
+# The clock was set if it has moved so much against the time that has passed.
+_CLOCK_SET_MS_MIN = 200
 # What a record has besides its key and value, at most.
 _RECORD_OVERHEAD = 32
 _GONE = object()
@@ -93,6 +95,7 @@ class HostedShard(Generic[AnyShard]):
         self._undelivered: dict[_Undelivered, None] = {}
         self._timer: Timer | None = None
         self._timer_ms = 0
+        self._clock_ahead_ms = self._clock_ahead(host.node.now_ms())
 
     # Loading
 
@@ -133,7 +136,7 @@ class HostedShard(Generic[AnyShard]):
     def loaded(self) -> None:
         self.is_loaded = True
         self._written_offset = self.partition.log_end_offset
-        for outcome in self.shard.loaded(self._host.node.now_ms()):
+        for outcome in self.shard.loaded(self._now_ms()):
             self.carry_out(outcome)
         self._arm_timer()
 
@@ -143,7 +146,7 @@ class HostedShard(Generic[AnyShard]):
         self, operation: Callable[[AnyShard, int], Outcome[Response]], done: Done[Response]
     ) -> None:
         try:
-            outcome = operation(self.shard, self._host.node.now_ms())
+            outcome = operation(self.shard, self._now_ms())
         except ApiError as error:
             done(None, error)
             return
@@ -286,6 +289,23 @@ class HostedShard(Generic[AnyShard]):
 
     # Time
 
+    def _now_ms(self) -> int:
+        """The time for the shard, which hears first when the clock was set."""
+        now_ms = self._host.node.now_ms()
+        set_by_ms = self._clock_ahead(now_ms) - self._clock_ahead_ms
+        if abs(set_by_ms) >= _CLOCK_SET_MS_MIN:
+            self._clock_ahead_ms += set_by_ms
+            self.shard.clock_was_set(set_by_ms)
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+                self._arm_timer()
+        return now_ms
+
+    def _clock_ahead(self, now_ms: int) -> int:
+        """How far the clock is ahead of the time that passes steadily."""
+        return now_ms - int(self._host.node.world.monotonic() * 1000)
+
     def _arm_timer(self) -> None:
         """Cost when the next deadline is not sooner than the one armed: two comparisons."""
         deadline_ms = self.shard.next_deadline_ms()
@@ -304,7 +324,7 @@ class HostedShard(Generic[AnyShard]):
         if self.is_closed:
             return
         try:
-            for outcome in self.shard.tick(self._host.node.now_ms()):
+            for outcome in self.shard.tick(self._now_ms()):
                 self.carry_out(outcome)
         finally:
             self._arm_timer()

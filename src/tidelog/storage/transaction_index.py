@@ -63,8 +63,9 @@ class TransactionIndex:
             pass
 
     def write_out(self) -> None:
-        entries = self.entries
-        if self._stored == len(entries):
+        """What was never read has nothing new, and may be damaged: loading finds that out."""
+        entries = self._entries
+        if entries is None or self._stored == len(entries):
             return
         content = b"".join(_ENTRY.pack(_VERSION, *aborted) for aborted in entries[self._stored :])
         fd = self._files.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC)

@@ -12,6 +12,7 @@ from tidelog.server.reactor import Reactor
 from tidelog.server.structured_logs import StructuredLog
 from tidelog.testing.simulation.host import SimulatedHost
 from tidelog.testing.simulation.network import Network
+from tidelog.testing.simulation.one_way import OneWayConnection
 from tidelog.testing.simulation.simulation import SECOND_US, Simulation
 from tidelog.testing.simulation.tasks import Settled, Task
 from tidelog.world.network import Address
@@ -44,6 +45,7 @@ class SimulatedClient:
         )
         options = PeerOptions(client_id=name, in_flight_max=in_flight_max)
         self.connection = PeerConnection(address, self.host, self.reactor, options)
+        self._one_way = OneWayConnection(self.host, self.reactor, address)
         self.tasks: list[Task] = []
         self.calls = 0
         self.host.run(self.reactor)
@@ -75,6 +77,12 @@ class SimulatedClient:
         response = await settled
         assert isinstance(response, answer), f"{type(response)} in place of {answer}"
         return response
+
+    def tell(self, request: Message, version: int) -> None:
+        """Send a request that has no answer, over a connection of its own."""
+        self.calls += 1
+        self._one_way.send(request, version)
+        self.host.look_again()
 
     async def sleep(self, seconds: float) -> None:
         settled: Settled[None] = Settled()

@@ -176,7 +176,9 @@ class SimulatedTransport:
         character = self._character
         before = self._sent_bytes
         self._sent_bytes += len(data)
-        if before < character.cut_at_bytes <= self._sent_bytes:
+        if before >= character.cut_at_bytes:
+            return  # the reset is on its way; a stream has no holes
+        if self._sent_bytes >= character.cut_at_bytes:
             data = data[: character.cut_at_bytes - before]
             self._network.cut_later(self)
         if before < character.stalls_at_bytes <= self._sent_bytes:

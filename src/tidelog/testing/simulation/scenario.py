@@ -11,16 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tidelog.protocol.apis.create_topics import (
-    CreatableTopic,
-    CreatableTopicConfig,
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-)
-from tidelog.protocol.errors import ErrorCode
-from tidelog.protocol.topic_partition import TopicPartition
-from tidelog.server.peer_connection import PeerError
-from tidelog.testing.history import check_history
+from tidelog.testing.history import Outcome
 from tidelog.testing.simulation.client import SimulatedClient
 from tidelog.testing.simulation.disk import DiskFaults
 from tidelog.testing.simulation.fault_schedule import FaultSchedule
@@ -29,10 +20,23 @@ from tidelog.testing.simulation.network import Network, NetworkFaults
 from tidelog.testing.simulation.node import SimulatedNode
 from tidelog.testing.simulation.options import Options
 from tidelog.testing.simulation.simulation import SECOND_US, Simulation
-from tidelog.testing.simulation.workloads.consuming import Consumer, read_everything
-from tidelog.testing.simulation.workloads.producing import RETRIABLE, IdempotentProducer
+from tidelog.testing.simulation.workloads.compaction import Compaction
+from tidelog.testing.simulation.workloads.groups import Groups
+from tidelog.testing.simulation.workloads.plain_sends import PlainSends
+from tidelog.testing.simulation.workloads.records import Records
+from tidelog.testing.simulation.workloads.topic_changes import TopicChanges
+from tidelog.testing.simulation.workloads.transactions import Transactions
+from tidelog.testing.simulation.workloads.workload import Workload
 from tidelog.testing.simulation.workloads.workspace import Workspace
 
+_WORKLOADS: tuple[type[Workload], ...] = (
+    Records,
+    Transactions,
+    Groups,
+    Compaction,
+    PlainSends,
+    TopicChanges,
+)
 _SETTLE_S_MAX = 60
 """So long may it take until everything has come to its end once the faults have stopped."""
 
@@ -78,13 +82,17 @@ class Scenario:
             simulation,
             self.network,
             "node-1",
+            settings=options.node_settings(),
             disk_faults=DiskFaults(short_write=options.short_writes, torn_sector=0.05),
             host_faults=HostFaults(late_jobs=options.late_jobs, late_turns=options.late_turns),
         )
         self.faults = FaultSchedule(simulation, self.network, self.node, options)
-        self.workspace = Workspace()
         self.clients: list[SimulatedClient] = []
-        self.producers: list[IdempotentProducer] = []
+        self.workloads = [
+            kind(Workspace(self._make_client), options)
+            for kind in _WORKLOADS
+            if kind.is_drawn(options)
+        ]
         self.failures: list[str] = []
 
     def run(self) -> Result:
@@ -100,16 +108,21 @@ class Scenario:
         if not self.node.start():
             self.failures.append(f"the first start failed: {self.node.start_error}")
             return
-        self._make_clients()
+        for workload in self.workloads:
+            workload.start()
         self.faults.arrange()
         simulation.run_until(int(options.duration_s * SECOND_US), unless=self._has_failed)
         if self._has_failed():
             return
         self.faults.end()
-        self.workspace.is_over = True
+        for workload in self.workloads:
+            workload.workspace.is_over = True
         self._wait_for("all clients to finish", self._clients_are_done)
-        if not self._has_failed():
-            self._read_everything()
+        if self._has_failed():
+            return
+        for workload in self.workloads:
+            workload.wind_up()
+        self._wait_for("the last readers", self._clients_are_done)
         if not self._has_failed():
             self._check()
 
@@ -120,67 +133,14 @@ class Scenario:
         self.clients.append(client)
         return client
 
-    def _make_clients(self) -> None:
-        options, workspace = self.options, self.workspace
-        admin = self._make_client("admin")
-        admin.start(self._create_topics(admin))
-        for number in range(options.producers):
-            client = self._make_client(f"producer-{number}")
-            producer = IdempotentProducer(client, workspace, acks=-1 if options.acks_all else 1)
-            self.producers.append(producer)
-            client.start(self._when_there_are_topics(client, producer.run))
-        for number in range(options.consumers):
-            client = self._make_client(f"consumer-{number}")
-            consumer = Consumer(client, workspace, read_committed=bool(number % 2))
-            client.start(self._when_there_are_topics(client, consumer.run))
-
-    async def _create_topics(self, client: SimulatedClient) -> None:
-        options = self.options
-        config = CreatableTopicConfig(name="segment.bytes", value=str(options.segment_bytes))
-        for number in range(options.topics):
-            topic = CreatableTopic(
-                name=f"topic-{number}",
-                num_partitions=options.partitions,
-                replication_factor=1,
-                configs=[config],
-            )
-            request = CreateTopicsRequest(topics=[topic], timeout_ms=5000)
-            code = await self._ask_until_settled(client, request)
-            client.trace(f"created topic-{number}: {code.name}")
-            if code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
-                self.workspace.problem(client.name, f"CreateTopics: {code.name}")
-            self.workspace.partitions += [
-                TopicPartition(f"topic-{number}", index) for index in range(options.partitions)
-            ]
-
-    async def _ask_until_settled(
-        self, client: SimulatedClient, request: CreateTopicsRequest
-    ) -> ErrorCode:
-        while True:
-            try:
-                answer = await client.call(request, CreateTopicsResponse)
-            except PeerError:
-                await client.sleep(0.05)
-                continue
-            code = ErrorCode(answer.topics[0].error_code)
-            if code not in RETRIABLE:
-                return code
-            await client.sleep(0.05)
-
-    async def _when_there_are_topics(
-        self, client: SimulatedClient, run: Callable[[], object]
-    ) -> None:
-        while not self.workspace.partitions:
-            if self.workspace.is_over:
-                return
-            await client.sleep(0.01)
-        await run()  # type: ignore[misc]
-
     # What must hold
 
     def _has_failed(self) -> bool:
         return bool(
-            self.failures or self.faults.failures or self.workspace.problems or self.node.bugs
+            self.failures
+            or self.faults.failures
+            or self.node.bugs
+            or any(workload.workspace.problems for workload in self.workloads)
         )
 
     def _clients_are_done(self) -> bool:
@@ -195,12 +155,6 @@ class Scenario:
                 f"{_SETTLE_S_MAX} s were not enough for {what}: {', '.join(sorted(stuck))}"
             )
 
-    def _read_everything(self) -> None:
-        for name, read_committed in (("last-reader", False), ("last-committed", True)):
-            client = self._make_client(name)
-            client.start(read_everything(client, self.workspace, read_committed=read_committed))
-        self._wait_for("the last readers", self._clients_are_done)
-
     def _check(self) -> None:
         for client in self.clients:
             for task in client.tasks:
@@ -208,27 +162,28 @@ class Scenario:
                     self.failures.append(f"{client.name}: {task.error!r}")
             if client.errors.getvalue():
                 self.failures.append(f"{client.name}: {client.errors.getvalue()}")
-        report = check_history(self.workspace.history)
-        self.failures += [str(anomaly) for anomaly in report.anomalies]
-        self.simulation.trace("scenario", f"sent {report.sent}, acknowledged {report.acknowledged}")
+        for workload in self.workloads:
+            self.failures += workload.failures()
 
     def _result(self) -> Result:
-        report = check_history(self.workspace.history)
+        history = [each for workload in self.workloads for each in workload.workspace.history]
+        acknowledged = sum(len(each.sends) for each in history if each.outcome is Outcome.OK)
+        self.simulation.trace("scenario", f"acknowledged {acknowledged}")
         return Result(
             seed=self.simulation.seed,
             options=self.options,
             failures=[
                 *self.failures,
                 *self.faults.failures,
-                *self.workspace.problems,
+                *(each for workload in self.workloads for each in workload.workspace.problems),
                 *self.node.bugs,
             ],
             trace_digest=self.simulation.trace_digest(),
             trace=self.simulation.lines or [],
             simulated_s=self.simulation.now_us / SECOND_US,
             events=self.simulation.events_run,
-            acknowledged=report.acknowledged,
-            polled=report.polled,
+            acknowledged=acknowledged,
+            polled=sum(len(poll) for each in history for poll in each.polls),
             lives=self.node.lives,
         )
 

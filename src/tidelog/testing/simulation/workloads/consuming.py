@@ -13,16 +13,24 @@ from tidelog.protocol.apis.fetch import (
 )
 from tidelog.protocol.errors import ErrorCode
 from tidelog.protocol.record_batch import iterate_headers
-from tidelog.protocol.records import decode_records
+from tidelog.protocol.records import Record, decode_records
 from tidelog.protocol.topic_partition import TopicPartition
 from tidelog.server.peer_connection import PeerError
 from tidelog.testing.history import Operation, Polled
 from tidelog.testing.simulation.client import SimulatedClient
-from tidelog.testing.simulation.workloads.producing import RETRIABLE
+from tidelog.testing.simulation.workloads.asking import RETRIABLE
 from tidelog.testing.simulation.workloads.workspace import Workspace
 
 _FETCH_VERSION_MAX = 12  # by topic name
 _RETRY_S = 0.05
+
+
+class ReadError(AssertionError):
+    """A fetch was refused, which must not be unless records may go."""
+
+    def __init__(self, code: ErrorCode, position: int, partition: TopicPartition) -> None:
+        super().__init__(f"{code.name} at {position} of {partition}")
+        self.code = code
 
 
 class Reader:
@@ -40,7 +48,12 @@ class Reader:
         """The end of what may be read, as the last answer said."""
 
     async def poll(self, max_wait_ms: int = 100) -> list[Polled] | None:
-        """The next records, none if there are none yet; None when the node did not tell."""
+        """The next values, none if there are none yet; None when the node did not tell."""
+        records = await self.poll_records(max_wait_ms)
+        return None if records is None else self._values(records)
+
+    async def poll_records(self, max_wait_ms: int = 100) -> list[Record] | None:
+        """The next records, likewise."""
         client = self._client
         row = FetchPartition(
             partition=self.partition.partition,
@@ -60,19 +73,26 @@ class Reader:
         except PeerError as error:
             client.trace(f"fetch of {self.partition}: {error}")
             return None
-        data = answer.responses[0].partitions[0] if answer.responses else None
-        if data is None or data.error_code in RETRIABLE:
+        return self.take(answer.responses[0].partitions[0]) if answer.responses else None
+
+    def take_values(self, data: PartitionData) -> list[Polled]:
+        """The values in an answer, none when the node did not tell."""
+        return self._values(self.take(data) or [])
+
+    def take(self, data: PartitionData) -> list[Record] | None:
+        """The records in an answer; the position moves behind them."""
+        if data.error_code in RETRIABLE:
             return None
         if data.error_code:
-            raise AssertionError(
-                f"{client.name}: {ErrorCode(data.error_code).name} at {self.position} "
-                f"of {self.partition}"
-            )
+            raise ReadError(ErrorCode(data.error_code), self.position, self.partition)
         self.high_watermark = data.high_watermark
         self.end_offset = data.last_stable_offset if self._read_committed else data.high_watermark
         return list(self._take(data))
 
-    def _take(self, data: PartitionData) -> Iterator[Polled]:
+    def _values(self, records: list[Record]) -> list[Polled]:
+        return [Polled(self.partition, each.offset, bytes(each.value or b"")) for each in records]
+
+    def _take(self, data: PartitionData) -> Iterator[Record]:
         view = memoryview(data.records or b"")
         aborted = sorted(
             (each.first_offset, each.producer_id) for each in data.aborted_transactions or ()
@@ -89,9 +109,7 @@ class Reader:
             elif not (
                 self._read_committed and header.is_transactional and header.producer_id in ignored
             ):
-                for record in records:
-                    if record.offset >= self.position:
-                        yield Polled(self.partition, record.offset, bytes(record.value or b""))
+                yield from (each for each in records if each.offset >= self.position)
             self.position = max(self.position, header.last_offset + 1)
 
 
@@ -132,13 +150,17 @@ class Consumer:
 
 
 async def read_everything(
-    client: SimulatedClient, workspace: Workspace, *, read_committed: bool
+    client: SimulatedClient,
+    partitions: list[TopicPartition],
+    history: list[Operation],
+    *,
+    read_committed: bool,
 ) -> None:
     """Reads every partition from its start to its end, once."""
-    for partition in workspace.partitions:
+    for partition in partitions:
         reader = Reader(client, partition, read_committed=read_committed)
         operation = Operation(client.name, repositioned=True)
-        workspace.history.append(operation)
+        history.append(operation)
         while True:
             polled = await reader.poll(max_wait_ms=0)
             if polled:

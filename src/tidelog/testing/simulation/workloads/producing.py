@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from tidelog.protocol.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -18,22 +19,9 @@ from tidelog.protocol.topic_partition import TopicPartition
 from tidelog.server.peer_connection import PeerError
 from tidelog.testing.history import Operation, Outcome, Send
 from tidelog.testing.simulation.client import SimulatedClient
+from tidelog.testing.simulation.workloads.asking import RETRIABLE, ask
 from tidelog.testing.simulation.workloads.workspace import Workspace
 
-RETRIABLE = frozenset(
-    {
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.LEADER_NOT_AVAILABLE,
-        ErrorCode.NOT_LEADER_OR_FOLLOWER,
-        ErrorCode.REQUEST_TIMED_OUT,
-        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-        ErrorCode.COORDINATOR_NOT_AVAILABLE,
-        ErrorCode.NOT_COORDINATOR,
-        ErrorCode.KAFKA_STORAGE_ERROR,
-        ErrorCode.CONCURRENT_TRANSACTIONS,
-        ErrorCode.NOT_ENOUGH_REPLICAS,
-    }
-)
 _PRODUCE_VERSION_MAX = 12  # by topic name
 _RETRY_S = 0.05
 
@@ -52,15 +40,11 @@ async def init_producer_id(
     request = InitProducerIdRequest(
         transactional_id=transactional_id, transaction_timeout_ms=timeout_ms
     )
-    while True:
-        try:
-            answer = await client.call(request, InitProducerIdResponse)
-        except PeerError:
-            await client.sleep(_RETRY_S)
-            continue
-        if not answer.error_code:
-            return ProducerIdentity(answer.producer_id, answer.producer_epoch)
-        await client.sleep(_RETRY_S)
+    answered = await ask(
+        client, request, InitProducerIdResponse, lambda response: response.error_code
+    )
+    assert answered.code is ErrorCode.NONE, f"InitProducerId: {answered.code.name}"
+    return ProducerIdentity(answered.response.producer_id, answered.response.producer_epoch)
 
 
 class IdempotentProducer:
@@ -70,20 +54,27 @@ class IdempotentProducer:
         self._client = client
         self._workspace = workspace
         self._acks = acks
+        self._identity = ProducerIdentity(-1, -1)
         self._sequences: dict[TopicPartition, int] = {}
         self.acknowledged = 0
 
+    async def begin(self) -> None:
+        """Become a producer."""
+        self._identity = await init_producer_id(self._client)
+        self._client.trace(f"is producer {self._identity.producer_id}")
+
     async def run(self) -> None:
         client, workspace = self._client, self._workspace
-        identity = await init_producer_id(client)
-        client.trace(f"is producer {identity.producer_id}")
+        await self.begin()
         while not workspace.is_over:
             partition = client.random.choice(workspace.partitions)
             values = [workspace.next_value() for _ in range(client.random.randint(1, 4))]
             operation = Operation(client.name, Outcome.UNKNOWN)
             operation.sends = [Send(partition, value) for value in values]
             workspace.history.append(operation)
-            base_offset = await self._send_until_acknowledged(identity, partition, values)
+            base_offset = await self.send_until_acknowledged(
+                partition, [(b"k", value) for value in values]
+            )
             if base_offset is None:
                 return
             operation.outcome = Outcome.OK
@@ -96,17 +87,18 @@ class IdempotentProducer:
             if client.random.random() < 0.3:
                 await client.sleep(client.random.random() * 0.05)
 
-    async def _send_until_acknowledged(
-        self, identity: ProducerIdentity, partition: TopicPartition, values: list[bytes]
+    async def send_until_acknowledged(
+        self, partition: TopicPartition, rows: Sequence[tuple[bytes, bytes | None]]
     ) -> int | None:
-        """The offset of the first record, -1 when it is not told; None when it cannot be."""
+        """Send keys and values; the offset of the first record, -1 when it is not told; None when
+        they are refused."""
         client = self._client
         sequence = self._sequences.get(partition, 0)
         now_ms = client.host.wall_ms()
         batch = encode_batch(
-            [Record(place, now_ms, b"k", value) for place, value in enumerate(values)],
-            producer_id=identity.producer_id,
-            producer_epoch=identity.epoch,
+            [Record(place, now_ms, key, value) for place, (key, value) in enumerate(rows)],
+            producer_id=self._identity.producer_id,
+            producer_epoch=self._identity.epoch,
             base_sequence=sequence,
         )
         attempt = 0
@@ -118,11 +110,11 @@ class IdempotentProducer:
                 continue
             code = ErrorCode(row.error_code)
             client.trace(
-                f"produced {len(values)} to {partition}: {code.name} at {row.base_offset}"
+                f"produced {len(rows)} to {partition}: {code.name} at {row.base_offset}"
                 f"{f', attempt {attempt}' if attempt > 1 else ''}"
             )
             if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
-                self._sequences[partition] = sequence + len(values)
+                self._sequences[partition] = sequence + len(rows)
                 return row.base_offset
             self._workspace.problem(
                 client.name, f"{code.name} for sequence {sequence} of {partition}"

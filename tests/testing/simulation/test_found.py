@@ -1,0 +1,92 @@
+"""What the simulator has found wrong with the node, each as short as it can be told."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import Any
+
+from tidelog.protocol.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
+from tidelog.protocol.apis.join_group import (
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    JoinGroupResponse,
+)
+from tidelog.protocol.apis.sync_group import SyncGroupRequest, SyncGroupResponse
+from tidelog.protocol.errors import ErrorCode
+from tidelog.testing.simulation.client import SimulatedClient
+from tidelog.testing.simulation.network import Network
+from tidelog.testing.simulation.node import SimulatedNode
+from tidelog.testing.simulation.simulation import SECOND_US, Simulation
+from tidelog.testing.simulation.workloads.asking import GROUP, find_coordinator
+
+
+class Stage:
+    """A node and a client without faults."""
+
+    def __init__(self) -> None:
+        self.simulation = Simulation(seed=1)
+        network = Network(self.simulation)
+        self.node = SimulatedNode(self.simulation, network, "node-1")
+        assert self.node.start()
+        self.client = SimulatedClient(self.simulation, network, "client", self.node.address)
+
+    def run(self, work: Coroutine[Any, Any, None], limit_s: int = 60) -> None:
+        task = self.client.start(work)
+        deadline_us = self.simulation.now_us + limit_s * SECOND_US
+        self.simulation.run_until(deadline_us, unless=lambda: task.is_done)
+        if task.error is not None:
+            raise task.error
+        assert task.is_done
+        assert not self.node.bugs
+
+
+async def join_group(client: SimulatedClient, session_timeout_ms: int) -> HeartbeatRequest:
+    """Become the only member of a group; returns its heartbeat."""
+    await find_coordinator(client, "g", GROUP)
+    joined = await client.call(
+        JoinGroupRequest(
+            group_id="g",
+            session_timeout_ms=session_timeout_ms,
+            rebalance_timeout_ms=session_timeout_ms,
+            protocol_type="consumer",
+            protocols=[JoinGroupRequestProtocol(name="range", metadata=b"")],
+        ),
+        JoinGroupResponse,
+        version_max=3,
+    )
+    synced = await client.call(
+        SyncGroupRequest(group_id="g", generation_id=1, member_id=joined.member_id),
+        SyncGroupResponse,
+        version_max=4,
+    )
+    assert synced.error_code == ErrorCode.NONE
+    return HeartbeatRequest(group_id="g", generation_id=1, member_id=joined.member_id)
+
+
+def test_a_session_ends_in_time_though_the_clock_was_set_back() -> None:
+    stage = Stage()
+    client = stage.client
+
+    async def outlive_a_session() -> None:
+        heartbeat = await join_group(client, session_timeout_ms=500)
+        stage.node.host.clock_skew_ms -= 1_000_000
+        await client.sleep(0.6)
+        answer = await client.call(heartbeat, HeartbeatResponse)
+        assert answer.error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
+    stage.run(outlive_a_session())
+
+
+def test_a_session_goes_on_though_the_clock_is_set_forward() -> None:
+    stage = Stage()
+    client = stage.client
+
+    async def stay() -> None:
+        heartbeat = await join_group(client, session_timeout_ms=500)
+        for _ in range(3):
+            stage.node.host.clock_skew_ms += 1_000_000
+            await client.sleep(0.3)
+            answer = await client.call(heartbeat, HeartbeatResponse)
+            assert answer.error_code == ErrorCode.NONE
+
+    stage.run(stay())
