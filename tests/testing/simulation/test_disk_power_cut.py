@@ -233,7 +233,7 @@ def test_the_changes_of_a_directory_that_are_there_are_the_first(
 def test_the_power_goes_at_the_operation_that_was_named() -> None:
     disk = SimulatedDisk(Random(1))
     files = disk.files()
-    disk.cut_after_operations(3)
+    disk.end_after_operations(3)
     with pytest.raises(PowerCut):
         write_file(files, "/file", b"x", durable=True)  # create, write, sync
     assert disk.operations == 2
