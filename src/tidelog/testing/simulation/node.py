@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from tidelog.errors import TidelogError
 from tidelog.server.config import NodeConfig
 from tidelog.server.node import Node
+from tidelog.storage.store_options import StoreOptions
 from tidelog.testing.faults import PowerCut
 from tidelog.testing.simulation.disk import DiskFaults, SimulatedDisk
 from tidelog.testing.simulation.host import HostFaults, SimulatedHost
@@ -60,6 +61,7 @@ class SimulatedNode:
         disk_faults: DiskFaults | None = None,
         host_faults: HostFaults | None = None,
         log_directories: Sequence[str] = (DATA,),
+        store_options: StoreOptions | None = None,
     ) -> None:
         self.simulation = simulation
         self.name = name
@@ -77,6 +79,7 @@ class SimulatedNode:
         self.up_since_us = 0
         self.on_stopped: Callable[[], None] = lambda: None
         self.node: Node | None = None
+        self._store_options = store_options
         self._settings = {
             **_SETTINGS,
             "log.dirs": ",".join(log_directories),
@@ -96,7 +99,7 @@ class SimulatedNode:
         self.host.log_stream = NodeLog(self)  # type: ignore[assignment]
         self.simulation.trace(self.name, f"starts, life {self.lives}")
         try:
-            node: Node | None = Node(NodeConfig(self._settings), self.host)
+            node: Node | None = Node(NodeConfig(self._settings), self.host, self._store_options)
             assert node is not None
             node.start()
         except PowerCut:

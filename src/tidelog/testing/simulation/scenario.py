@@ -81,6 +81,7 @@ class Scenario:
             log_directories=[
                 f"{DATA}/{number}" for number in range(self.fault_options.log_directories)
             ],
+            store_options=self.fault_options.store_options,
         )
         self.faults = FaultSchedule(
             simulation, self.network, self.node, options, self.fault_options
