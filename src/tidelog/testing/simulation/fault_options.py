@@ -33,16 +33,16 @@ class FaultOptions:
 
     @classmethod
     def draw(cls, random: Random) -> FaultOptions:
-        has_errors = random.random() < 0.3
+        has_errors = random.random() < 0.5
         return cls(
             log_directories=random.choice((1, 1, 2)),
             journal_file_bytes=random.choice((16 << 10, 64 << 10, 256 << 10)),
             direct_sync_bytes=random.choice((400, 4000, 256 << 10, 256 << 10)),
             checkpoint_journal_bytes=random.choice((2_000, 20_000, 1 << 20)),
             full_disks=random.choice((0, 0, 0, 1, 2)),
-            write_errors=random.choice((0, 1, 1)) if has_errors else 0,
-            sync_errors=random.choice((0, 1, 1)) if has_errors else 0,
-            read_errors=random.choice((0, 1, 2)) if has_errors else 0,
+            write_errors=random.choice((0, 0, 1)) if has_errors else 0,
+            sync_errors=random.choice((0, 1, 3)) if has_errors else 0,
+            read_errors=random.choice((0, 0, 1)) if has_errors else 0,
             interrupted_stops=random.choice((0, 0, 0, 0, 1)),
             cut_starts=random.choice((0.0, 0.0, 0.5)),
             killed_starts=random.choice((0.0, 0.0, 0.5)),

@@ -12,7 +12,7 @@ from tidelog.testing.simulation.simulation import MS_US, SECOND_US, Simulation
 
 _DOWN_US_MAX = 500 * MS_US
 _FULL_US_MAX = 1500 * MS_US
-_OPERATOR_US_MAX = 1000 * MS_US
+_OPERATOR_US = (5 * MS_US, 100 * MS_US, 1000 * MS_US)
 _OPERATIONS = (1, 2, 5, 20, 100)
 _OPERATIONS_OF_A_START = (1, 3, 10, 25, 50, 80)
 
@@ -150,7 +150,8 @@ class FaultSchedule:
         self._simulation.trace(self._node.name, f"meets an error of a {kind} of {path}")
         if not self._operator_is_called:
             self._operator_is_called = True
-            self._simulation.after(self._random.randrange(_OPERATOR_US_MAX), self._operate)
+            delay_us = self._random.randrange(self._random.choice(_OPERATOR_US))
+            self._simulation.after(delay_us, self._operate)
 
     def _operate(self) -> None:
         """The operator ends the node after an error of its disk, unless it has ended itself."""

@@ -182,6 +182,8 @@ class SimulatedTransport:
         character = self._character
         before = self._sent_bytes
         self._sent_bytes += len(data)
+        if before >= character.cut_at_bytes:
+            return  # behind the cut, which the sender has not heard of yet
         if before < character.cut_at_bytes <= self._sent_bytes:
             self._network.simulation.count("connections cut")
             data = data[: character.cut_at_bytes - before]

@@ -76,7 +76,7 @@ class Scenario:
             simulation,
             self.network,
             "node-1",
-            disk_faults=DiskFaults(short_write=options.short_writes, torn_sector=0.05),
+            disk_faults=DiskFaults(short_write=options.short_writes, torn_sector=0.15),
             host_faults=HostFaults(late_jobs=options.late_jobs, late_turns=options.late_turns),
             log_directories=[
                 f"{DATA}/{number}" for number in range(self.fault_options.log_directories)

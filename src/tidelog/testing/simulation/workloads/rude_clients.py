@@ -1,4 +1,4 @@
-"""Clients that do not behave: they half-close, vanish without a word, or do not read.
+"""Clients that do not behave: they send ahead, half-close, vanish without a word, or do not read.
 
 They speak over bare streams. Whatever they do, the node must go on, what they were told must be
 so, and answers that come must be those of their requests, in order.
@@ -28,7 +28,7 @@ from tidelog.testing.simulation.client import SimulatedClient
 from tidelog.testing.simulation.network import SimulatedTransport
 from tidelog.testing.simulation.simulation import SECOND_US
 from tidelog.testing.simulation.workloads.consuming import read_everything
-from tidelog.testing.simulation.workloads.topics import create_topics
+from tidelog.testing.simulation.workloads.topics import create_topics, list_offset
 from tidelog.testing.simulation.workloads.workspace import Workspace
 from tidelog.world.network import BROKEN, WRITABLE
 
@@ -38,6 +38,7 @@ _FETCH_VERSION = 11
 _FRAME_BYTES_MAX = 1 << 20
 _LOOK_S = 0.005
 _PATIENCE_S = 1.0
+_PATIENCE_IN_PEACE_S = 3.0  # a job may still be late from the time of faults
 
 
 class RudeClients:
@@ -58,9 +59,14 @@ class RudeClients:
     def wind_up(self) -> None:
         workspace = self.workspace
         client = workspace.make_client("rude-reader")
-        client.start(
-            read_everything(client, workspace.partitions, workspace.history, read_committed=False)
-        )
+        client.start(self._read_behind_the_others(client))
+
+    async def _read_behind_the_others(self, client: SimulatedClient) -> None:
+        """With the faults over, one that sends ahead gets all its answers."""
+        await list_offset(client, TopicPartition(_TOPIC, 0))
+        await _RudeClient(client, self.workspace).send_ahead_in_peace()
+        workspace = self.workspace
+        await read_everything(client, workspace.partitions, workspace.history, read_committed=False)
 
     def failures(self) -> Iterable[str]:
         return map(str, check_history(self.workspace.history).anomalies)
@@ -78,6 +84,7 @@ class _RudeClient:
     async def run(self) -> None:
         client = self._client
         manners: list[tuple[str, Callable[[_Stream], Coroutine[Any, Any, None]]]] = [
+            ("clients that sent ahead", self._send_ahead),
             ("half-closed connections", self._half_close),
             ("clients that vanished", self._vanish),
             ("clients that vanished in a frame", self._vanish_in_frame),
@@ -92,6 +99,29 @@ class _RudeClient:
                 await behave(stream)
             stream.close()
             await client.sleep(client.random.random() * 0.2)
+
+    async def send_ahead_in_peace(self) -> None:
+        stream = _Stream(self._client)
+        if not await stream.is_connected():
+            self._client.problem("cannot connect")
+            return
+        await self._send_ahead(stream, _PATIENCE_IN_PEACE_S)
+        if stream.unanswered:
+            self._client.problem(
+                f"{stream.unanswered} requests of {stream.answers + stream.unanswered} that were "
+                f"sent ahead were not answered in {_PATIENCE_IN_PEACE_S:g} s"
+            )
+        stream.close()
+
+    async def _send_ahead(self, stream: _Stream, patience_s: float = _PATIENCE_S) -> None:
+        random = self._client.random
+        for _ in range(random.randint(2, 10)):
+            if random.random() < 0.8:
+                self._produce(stream)
+            else:
+                self._fetch(stream, max_wait_ms=random.choice((0, 20)))
+        if await stream.flush():
+            await stream.read_for(patience_s)
 
     async def _half_close(self, stream: _Stream) -> None:
         for _ in range(self._client.random.randint(1, 3)):
@@ -171,6 +201,10 @@ class _Stream:
         self._frames = FrameReader(_FRAME_BYTES_MAX)
         self._correlation_id = 0
         self.answers = 0
+
+    @property
+    def unanswered(self) -> int:
+        return len(self._waiting)
 
     async def is_connected(self) -> bool:
         deadline_us = self._client.simulation.now_us + int(_PATIENCE_S * SECOND_US)
