@@ -54,9 +54,9 @@ class SimulatedDisk:
     where there is one. Closing is not an operation, for the garbage collector may do that.
 
     `is_cut` says that the last life ended with the power, or at an operation (`was_killed` tells
-    which). `is_in_doubt` says that a sync has failed since the power was last cut: the page cache
-    may hold what the disk never gets. `errors` counts those that `fail_once` asked for, and
-    `on_error(kind, path)` is told of each.
+    which, `ended_at` where). `is_in_doubt` says that a sync has failed since the power was last
+    cut: the page cache may hold what the disk never gets. `errors` counts those that `fail_once`
+    asked for, and `on_error(kind, path)` is told of each.
     """
 
     def __init__(
@@ -80,6 +80,7 @@ class SimulatedDisk:
         self.used_bytes = 0
         self.is_cut = False
         self.was_killed = False
+        self.ended_at = ""
         self.errors = 0
         self.is_in_doubt = False
         self.on_error: Callable[[str, str], None] = lambda kind, path: None
@@ -113,6 +114,7 @@ class SimulatedDisk:
         if self._life is not None:
             raise RuntimeError("the node is still up: end its life with kill() or power_cut()")
         self.is_cut = self.was_killed = False
+        self.ended_at = ""
         self._life = SimulatedFiles(self)
         return self._life
 
@@ -251,7 +253,7 @@ class SimulatedDisk:
 
     def before_change(self, name: str, path: str, detail: int = 0) -> None:
         if self._operations_left is not None:
-            self._count_down()
+            self._count_down(name, path)
         if self.on_operation is not None:
             self.on_operation(name, path, detail)
         if self._failing:
@@ -264,7 +266,7 @@ class SimulatedDisk:
 
     def before_sync(self, name: str, path: str) -> None:
         if self._operations_left is not None:
-            self._count_down()
+            self._count_down(name, path)
         if self.on_operation is not None:
             self.on_operation(name, path, 0)
         if self._failing:
@@ -276,10 +278,11 @@ class SimulatedDisk:
         self.operations += 1
         self.syncs += 1
 
-    def _count_down(self) -> None:
+    def _count_down(self, name: str, path: str) -> None:
         assert self._operations_left is not None
         self._operations_left -= 1
         if self._operations_left == 0:
+            self.ended_at = f"{name} of {path}"
             if self._ends_by_kill:
                 self.kill()
                 self.is_cut = self.was_killed = True

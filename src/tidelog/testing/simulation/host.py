@@ -238,10 +238,13 @@ class SimulatedHost:
             self._network.host_went_down(self)
             self.sockets = {}
             assert self.disk is not None
+            where = f" in {self.disk.ended_at}" if self.disk.ended_at else ""
             if self.disk.was_killed:
                 self.simulation.count("kills in an operation")
+                self.simulation.trace(self.name, f"is killed{where}")
             else:
                 self.simulation.count("power cuts")
+                self.simulation.trace(self.name, f"loses power{where}")
                 self.disk.power_cut()
             self.on_power_loss()
 

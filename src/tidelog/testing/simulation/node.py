@@ -135,7 +135,6 @@ class SimulatedNode:
         self.host.end()
 
     def cut_power(self) -> None:
-        self.simulation.trace(self.name, "loses power")
         self.host.lose_power()
 
     def _after_turn(self) -> None:
