@@ -11,7 +11,7 @@ PYTEST := $(BIN)/python -m pytest -m "not slow and not cluster" -rR
 SPARK_TESTS := tests/spark tests/docs tests/examples tests/cli/test_pipeline.py tests/cli/test_lake.py
 BROKER_TESTS := tests $(foreach part,$(SPARK_TESTS),--ignore=$(part))
 
-.PHONY: run test lint types layers unit unit-broker unit-spark test-pythons explore chaos fuzz test-cluster test-kafka-clients bench bench-change bench-spark demo docs clean
+.PHONY: run test lint types layers unit unit-broker unit-spark test-pythons explore chaos fuzz simulate test-cluster test-kafka-clients bench bench-change bench-spark demo docs clean
 
 run: $(CORE)
 	$(BIN)/tidelog up --data $(DATA) $(ARGS)
@@ -72,6 +72,11 @@ explore: $(READY)
 # Hundreds of kills and power cuts, long storms, exactly-once under faults.
 chaos: $(READY)
 	$(BIN)/python -m pytest -m slow --timeout 7200 $(ARGS)
+
+# The real node in a simulated world: 20,000 seeds on all cores. ARGS="--minutes 480" explores new
+# seeds for a night.
+simulate: $(READY)
+	$(BIN)/tidelog simulate $(if $(ARGS),$(ARGS),--count 20000)
 
 # The Spark source, sink and lake on a standalone cluster: a master and two workers on loopback.
 test-cluster: $(READY)

@@ -30,6 +30,7 @@ _COMMANDS = {
     "hotkeys": ("tidelog.cli.hotkeys", "Show the heaviest keys and what splitting them gives."),
     "bench": ("tidelog.cli.bench", "Measure producing, consuming and end-to-end latency."),
     "log": ("tidelog.cli.log", "Look into the files of a log and check them."),
+    "simulate": ("tidelog.cli.simulate", "Run a node in a simulated world full of faults."),
 }
 
 

@@ -9,6 +9,7 @@ next start has nothing to recover.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -76,13 +77,17 @@ class Node:
     """One broker and controller in one process, on one event loop.
 
     The attributes are what handlers work with. All of it belongs to the loop thread; from other
-    threads only `request_stop` and `reactor.post` may be called.
+    threads only `request_stop` and `reactor.post` may be called. `store_options` are the sizes of
+    its journals and the like, which have no settings.
     """
 
-    def __init__(self, config: NodeConfig, world: World) -> None:
+    def __init__(
+        self, config: NodeConfig, world: World, store_options: StoreOptions | None = None
+    ) -> None:
         self.config = config
         self._static_config = config
         self._told_without_effect: set[str] = set()
+        self._store_options = store_options or StoreOptions()
         self.world = world
         self.now_ms = world.wall_ms
         """Wall-clock time in milliseconds."""
@@ -191,7 +196,8 @@ class Node:
         config = self.config
         self.store = LogStore.open(
             [Path(directory) for directory in config.log_dirs],
-            StoreOptions(
+            replace(
+                self._store_options,
                 node_id=config.node_id,
                 cluster_id=config.cluster_id,
                 checkpoint_interval_ms=config.log_flush_offset_checkpoint_interval_ms,

@@ -195,5 +195,8 @@ class Checkpointer:
             self._journal.checkpoint_failed([part.log for part in flushes], truncated)
             self._failed(error)
         for part in flushes:
-            part.log.finish_flush(part.flush)
+            try:
+                part.log.finish_flush(part.flush)
+            except OSError as failure:
+                self._failed(failure)
             self._journal.synced(part.log, part.closed_paths, part.generation)

@@ -495,16 +495,17 @@ class Log:
     def finish_flush(self, flush: Flush) -> None:
         """Loop thread, after `flush.run()` succeeded: moves the recovery point.
 
-        A flush that a truncation has overtaken moves nothing.
+        A flush that a truncation has overtaken moves nothing. Raises OSError when a snapshot that
+        is not needed any more cannot be removed; all else is done then.
         """
         self.leader_epochs.synced_version = flush.epochs_version
+        self._segments.release_closed()
         if flush.truncations == self._truncation_count:
             self.recovery_point = max(self.recovery_point, flush.offset)
             needed = {segment.base_offset for segment in self.segments}
             self._snapshots.remove(
                 o for o in self._snapshots.offsets if o < flush.offset and o not in needed
             )
-        self._segments.release_closed()
 
     def flush(self) -> None:
         """All three steps of a flush at once: blocks until the disk has everything."""

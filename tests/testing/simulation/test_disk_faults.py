@@ -6,6 +6,7 @@ import errno
 import os
 from collections.abc import Callable
 from random import Random
+from typing import Literal
 
 import pytest
 
@@ -285,3 +286,46 @@ def test_operations_are_counted_and_told() -> None:
         ("sync_directory", "/d", 0),
         ("power_cut", "/", 0),
     ]
+
+
+# One error
+
+
+@pytest.mark.parametrize("kind", ["read", "write", "sync"])
+def test_one_operation_of_a_kind_fails_and_the_next_does_not(
+    kind: Literal["read", "write", "sync"],
+) -> None:
+    told: list[tuple[str, str]] = []
+    disk = SimulatedDisk(Random(0))
+    disk.on_error = lambda *what: told.append(what)
+    files = disk.files()
+    fd = files.open("/file", RW)
+    files.pwrite(fd, b"abc", 0)
+    disk.fail_once(kind, after=2)
+    calls: dict[str, Callable[[], object]] = {
+        "read": lambda: files.pread(fd, 3, 0),
+        "write": lambda: files.pwrite(fd, b"abc", 0),
+        "sync": lambda: files.fdatasync(fd),
+    }
+    for name, call in calls.items():
+        call()
+        if name == kind:
+            with pytest.raises(OSError, match="/file") as caught:
+                call()
+            assert caught.value.errno == errno.EIO
+        call()
+    assert told == [(kind, "/file")]
+    assert disk.errors == 1
+    assert disk.is_in_doubt == (kind == "sync")
+
+
+def test_doubt_ends_with_the_power() -> None:
+    disk = SimulatedDisk(Random(0))
+    files = disk.files()
+    disk.fail_once("sync")
+    with pytest.raises(OSError, match="/"):
+        files.sync_directory("/")
+    disk.kill()
+    assert disk.is_in_doubt
+    disk.power_cut()
+    assert not disk.is_in_doubt

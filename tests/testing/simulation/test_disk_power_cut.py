@@ -233,7 +233,7 @@ def test_the_changes_of_a_directory_that_are_there_are_the_first(
 def test_the_power_goes_at_the_operation_that_was_named() -> None:
     disk = SimulatedDisk(Random(1))
     files = disk.files()
-    disk.cut_after_operations(3)
+    disk.end_after_operations(3)
     with pytest.raises(PowerCut):
         write_file(files, "/file", b"x", durable=True)  # create, write, sync
     assert disk.operations == 2
@@ -391,3 +391,18 @@ def test_trees_are_told_apart_by_names_and_contents() -> None:
     ]
     assert len(set(digests)) == len(digests)
     assert digests[1] == digest(lambda files: files.mkdir("/a"))
+
+
+def test_a_kill_at_an_operation_keeps_what_was_written_before_it() -> None:
+    disk = SimulatedDisk(Random(1))
+    files = disk.files()
+    disk.end_after_operations(3, how="kill")
+    with pytest.raises(PowerCut):
+        write_file(files, "/file", b"x", durable=True)  # create, write, sync
+    assert disk.was_killed
+    assert disk.ended_at == "fsync of /file"
+    assert disk.tree() == {"/file": b"x"}
+    with pytest.raises(PowerCut):
+        files.listdir("/")
+    assert disk.files().listdir("/") == ["file"]
+    assert not disk.was_killed

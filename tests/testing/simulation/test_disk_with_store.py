@@ -34,7 +34,7 @@ class Run:
     def live(self) -> None:
         """One life, in which the power goes at some operation, or the node is killed."""
         if self.random.random() < 0.9:
-            self.disk.cut_after_operations(self.random.randint(1, 150))
+            self.disk.end_after_operations(self.random.randint(1, 150))
         try:
             store = self._open()
             for _ in range(self.random.randint(5, 40)):

@@ -17,9 +17,8 @@ from tidelog.coordinator.transaction_shard import TransactionShard
 from tidelog.server.shard_host import HostedShard
 from tidelog.storage.key_offsets import KeyOffsets
 from tidelog.storage.log import Log
-from tidelog.testing.simulation.node import quiet_logging
+from tidelog.testing.simulation.exploration import run_seed_guarded
 from tidelog.testing.simulation.options import Options
-from tidelog.testing.simulation.scenario import run_seed
 from tidelog.testing.simulation.simulation import Simulation
 
 Plant = Callable[[pytest.MonkeyPatch], None]
@@ -47,27 +46,23 @@ def seeds_with(workload: str) -> Iterator[int]:
 
 @pytest.mark.parametrize("workload", _WORKLOADS)
 def test_nothing_is_wrong(workload: str) -> None:
-    quiet_logging()
     for seed in islice(seeds_with(workload), _SEEDS_OF_EACH):
-        result = run_seed(seed)
+        result = run_seed_guarded(seed)
         assert result.is_good, f"seed {seed} ({result.options}): {result.failures}"
 
 
 _DIGESTS = """
 import sys
-from tidelog.testing.simulation.node import quiet_logging
-from tidelog.testing.simulation.scenario import run_seed
+from tidelog.testing.simulation.exploration import run_seed_guarded
 
-quiet_logging()
 for seed in map(int, sys.argv[1:]):
-    print(run_seed(seed).trace_digest)
+    print(run_seed_guarded(seed).trace_digest)
 """
 
 
 def test_a_seed_gives_the_same_trace_in_another_process() -> None:
-    quiet_logging()
     seeds = sorted({next(seeds_with(workload)) for workload in _WORKLOADS})
-    digests = [run_seed(seed).trace_digest for seed in seeds]
+    digests = [run_seed_guarded(seed).trace_digest for seed in seeds]
     for hash_seed in ("1", "2"):
         told = subprocess.run(
             [sys.executable, "-c", _DIGESTS, *map(str, seeds)],
@@ -139,11 +134,10 @@ def delete_no_topic(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_planted_bug_is_found(
     workload: str, plant: Plant, expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    quiet_logging()
     plant(monkeypatch)
     found = []
     for seed in islice(seeds_with(workload), _SEEDS_UNTIL_FOUND_MAX):
-        failures = run_seed(seed).failures
+        failures = run_seed_guarded(seed).failures
         if any(expected in failure for failure in failures):
             return
         found += failures

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from tidelog.protocol.schema import Message
-from tidelog.server.peer_connection import PeerConnection, PeerError, PeerOptions
+from tidelog.server.peer_connection import (
+    PeerConnection,
+    PeerError,
+    PeerOptions,
+    PeerTimeout,
+)
 from tidelog.server.reactor import Reactor
 from tidelog.server.structured_logs import StructuredLog
 from tidelog.testing.simulation.host import SimulatedHost
@@ -18,6 +23,17 @@ from tidelog.testing.simulation.tasks import Settled, Task
 from tidelog.world.network import Address
 
 Response = TypeVar("Response", bound=Message)
+
+
+class WatchedConnection(PeerConnection):
+    """Tells of answers that are none: the simulated network does not change what it carries."""
+
+    on_malformed: Callable[[str], None]
+
+    def _broken(self, reason: str) -> None:
+        if reason.startswith("malformed answer"):
+            self.on_malformed(reason)
+        super()._broken(reason)
 
 
 class SimulatedClient:
@@ -44,7 +60,11 @@ class SimulatedClient:
             self.host, StructuredLog(now_ms=self.host.wall_ms, stream=self.errors)
         )
         options = PeerOptions(client_id=name, in_flight_max=in_flight_max)
-        self.connection = PeerConnection(address, self.host, self.reactor, options)
+        self.connection = WatchedConnection(address, self.host, self.reactor, options)
+        self.connection.on_malformed = lambda reason: self.problem(reason)
+        self.problems: list[str] = []
+        self.on_timeout: Callable[[str, int], None] = lambda request, begun_us: None
+        """Hears of each call that was not answered in time, and when it began."""
         self._one_way = OneWayConnection(self.host, self.reactor, address)
         self.tasks: list[Task] = []
         self.calls = 0
@@ -63,12 +83,15 @@ class SimulatedClient:
         """The answer to a request, in the newest version that both sides know, or up to
         `version_max`. Raises PeerError."""
         settled: Settled[Message] = Settled()
+        begun_us = self.simulation.now_us
 
         def done(response: Message | None, error: PeerError | None) -> None:
             if response is not None:
                 settled.set(response)
             else:
                 assert error is not None
+                if isinstance(error, PeerTimeout):
+                    self.on_timeout(type(request).__name__, begun_us)
                 settled.fail(error)
 
         self.calls += 1
@@ -88,6 +111,11 @@ class SimulatedClient:
         settled: Settled[None] = Settled()
         self.simulation.after(int(seconds * SECOND_US), lambda: settled.set(None))
         await settled
+
+    def problem(self, what: str) -> None:
+        """Something that must never be."""
+        self.trace(what)
+        self.problems.append(f"{self.name}: {what}")
 
     def trace(self, what: str) -> None:
         self.simulation.trace(self.name, what)

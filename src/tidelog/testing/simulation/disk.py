@@ -52,6 +52,11 @@ class SimulatedDisk:
     `operations` counts those that change something, syncs among them. `on_operation(name, path,
     detail)` is told of every operation before it happens, of reads too, with the number of bytes
     where there is one. Closing is not an operation, for the garbage collector may do that.
+
+    `is_cut` says that the last life ended with the power, or at an operation (`was_killed` tells
+    which, `ended_at` where). `is_in_doubt` says that a sync has failed since the power was last
+    cut: the page cache may hold what the disk never gets. `errors` counts those that `fail_once`
+    asked for, and `on_error(kind, path)` is told of each.
     """
 
     def __init__(
@@ -74,8 +79,14 @@ class SimulatedDisk:
         self.bytes_written = 0
         self.used_bytes = 0
         self.is_cut = False
+        self.was_killed = False
+        self.ended_at = ""
+        self.errors = 0
+        self.is_in_doubt = False
+        self.on_error: Callable[[str, str], None] = lambda kind, path: None
         self.root = DirectoryInode(1, now_ms())
         self._failing: list[tuple[str, bool, int]] = []
+        self._failing_soon: dict[str, int] = {}
         self._operations_left: int | None = None
         self._inode_count = 1
         self._next_descriptor = _FIRST_DESCRIPTOR
@@ -102,7 +113,8 @@ class SimulatedDisk:
         """The filesystem for one life of the node, which lasts until `kill` or `power_cut`."""
         if self._life is not None:
             raise RuntimeError("the node is still up: end its life with kill() or power_cut()")
-        self.is_cut = False
+        self.is_cut = self.was_killed = False
+        self.ended_at = ""
         self._life = SimulatedFiles(self)
         return self._life
 
@@ -120,9 +132,9 @@ class SimulatedDisk:
 
         The life's operations raise PowerCut from now on. `is_cut` holds until the next life.
         """
-        if self.is_cut:
+        if self.is_cut and not self.was_killed:
             return
-        self.is_cut = True
+        self.is_cut, self.was_killed = True, False
         self._operations_left = None
         if self.on_operation is not None:
             self.on_operation("power_cut", "/", 0)
@@ -130,6 +142,7 @@ class SimulatedDisk:
             self._life.end()
             self._life = None
         self.used_bytes = 0
+        self.is_in_doubt = False
         self._cut_power(self.root)
 
     def _cut_power(self, directory: DirectoryInode) -> None:
@@ -141,12 +154,17 @@ class SimulatedDisk:
                 inode.cut_power(self.random, self.faults.torn_sector)
                 self.used_bytes += len(inode.content)
 
-    def cut_after_operations(self, count: int | None) -> None:
-        """The power goes at the `count`th operation from now that changes something, which has no
-        effect any more; None takes it back."""
+    def end_after_operations(
+        self, count: int | None, *, how: Literal["power", "kill"] = "power"
+    ) -> None:
+        """The power goes, or the node is killed, at the `count`th operation from now that changes
+        something, which has no effect any more; None takes it back."""
         if count is not None and count < 1:
             raise ValueError(f"the power cannot go at operation {count}: the next one is 1")
         self._operations_left = count
+        self._ends_by_kill = how == "kill"
+
+    _ends_by_kill = False
 
     # Faults
 
@@ -156,9 +174,15 @@ class SimulatedDisk:
         """Operations (or only syncs) on `path` and what lies under it fail from now on."""
         self._failing.append((str(path).rstrip("/"), only == "sync", error))
 
+    def fail_once(self, kind: Literal["read", "write", "sync"], *, after: int = 1) -> None:
+        """The `after`th operation of this kind from now fails with EIO; a second call for the same
+        kind replaces the first. A read is one of content."""
+        self._failing_soon[kind] = after
+
     def heal(self) -> None:
-        """Ends what `fail` began, and the limit of space."""
+        """Ends what `fail` and `fail_once` began, and the limit of space."""
         self._failing.clear()
+        self._failing_soon.clear()
         self.space_bytes = None
 
     def damage(
@@ -222,43 +246,67 @@ class SimulatedDisk:
             self.on_operation(name, path, detail)
         if self._failing:
             self._fail_where_told(path, is_sync=False)
+        if self._failing_soon and name in ("pread", "map"):
+            self._fail_when_due("read", path)
         if (probability := self.faults.read_error) and self.random.random() < probability:
             raise os_error(errno.EIO, path)
 
     def before_change(self, name: str, path: str, detail: int = 0) -> None:
         if self._operations_left is not None:
-            self._count_down()
+            self._count_down(name, path)
         if self.on_operation is not None:
             self.on_operation(name, path, detail)
         if self._failing:
             self._fail_where_told(path, is_sync=False)
+        if self._failing_soon:
+            self._fail_when_due("write", path)
         if (probability := self.faults.write_error) and self.random.random() < probability:
             raise os_error(errno.EIO, path)
         self.operations += 1
 
     def before_sync(self, name: str, path: str) -> None:
         if self._operations_left is not None:
-            self._count_down()
+            self._count_down(name, path)
         if self.on_operation is not None:
             self.on_operation(name, path, 0)
         if self._failing:
             self._fail_where_told(path, is_sync=True)
+        if self._failing_soon:
+            self._fail_when_due("sync", path)
         if (probability := self.faults.sync_error) and self.random.random() < probability:
             raise os_error(errno.EIO, path)
         self.operations += 1
         self.syncs += 1
 
-    def _count_down(self) -> None:
+    def _count_down(self, name: str, path: str) -> None:
         assert self._operations_left is not None
         self._operations_left -= 1
         if self._operations_left == 0:
-            self.power_cut()
+            self.ended_at = f"{name} of {path}"
+            if self._ends_by_kill:
+                self.kill()
+                self.is_cut = self.was_killed = True
+            else:
+                self.power_cut()
             raise PowerCut
 
     def _fail_where_told(self, path: str, *, is_sync: bool) -> None:
         for prefix, only_sync, error in self._failing:
             if (is_sync or not only_sync) and (path + "/").startswith(prefix + "/"):
                 raise os_error(error, path)
+
+    def _fail_when_due(self, kind: str, path: str) -> None:
+        left = self._failing_soon.get(kind)
+        if left is None:
+            return
+        if left > 1:
+            self._failing_soon[kind] = left - 1
+            return
+        del self._failing_soon[kind]
+        self.errors += 1
+        self.is_in_doubt |= kind == "sync"
+        self.on_error(kind, path)
+        raise os_error(errno.EIO, path)
 
     def room_to_grow(self, growth_bytes: int) -> int:
         """How many of so many bytes there is room for."""

@@ -125,9 +125,11 @@ class SimulatedWorker:
         try:
             job()
         except PowerCut:
-            self._host.lose_power()
+            pass
         except Exception as error:  # noqa: BLE001  a bug of the node, which has to end of it
             self._on_crash(self._name, error)
+        if not self._host.has_power:
+            self._host.lose_power()
 
 
 class SimulatedIsolated(Generic[Task, TaskEvent]):
@@ -230,13 +232,20 @@ class SimulatedHost:
 
     def lose_power(self) -> None:
         """The machine goes off; its disk keeps what was synced, and of the rest what chance has
-        it."""
+        it. Or the process was killed at an operation of the disk, which loses nothing."""
         if self.is_alive:
             self.is_alive = False
             self._network.host_went_down(self)
             self.sockets = {}
             assert self.disk is not None
-            self.disk.power_cut()
+            where = f" in {self.disk.ended_at}" if self.disk.ended_at else ""
+            if self.disk.was_killed:
+                self.simulation.count("kills in an operation")
+                self.simulation.trace(self.name, f"is killed{where}")
+            else:
+                self.simulation.count("power cuts")
+                self.simulation.trace(self.name, f"loses power{where}")
+                self.disk.power_cut()
             self.on_power_loss()
 
     @property
@@ -306,11 +315,13 @@ class SimulatedHost:
 
     def _draw_turn_us(self) -> int:
         if self._times.random() < self.faults.late_turns:
+            self.simulation.count("late turns")
             return self._times.randrange(MS_US, 300 * MS_US)
         return self._times.randrange(10, 100)
 
     def draw_job_delay_us(self) -> int:
         if self._times.random() < self.faults.late_jobs:
+            self.simulation.count("late jobs")
             return self._times.randrange(10 * MS_US, 2000 * MS_US)
         return self._times.randrange(20, 2 * MS_US)
 

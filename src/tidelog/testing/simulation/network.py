@@ -71,6 +71,7 @@ class SimulatedTransport:
         self._sent_bytes = 0
         self._is_connected = False
         self._peer_ended = False
+        self._has_vanished = False
         self._error = 0
 
     # What the reactor's callbacks use
@@ -121,6 +122,11 @@ class SimulatedTransport:
     def shut_down(self) -> None:
         """Says that nothing more will be sent, and goes on receiving."""
         self._deliver_later(None)
+
+    def vanish(self) -> None:
+        """This end is gone, and the other is not told: what it sends is never taken."""
+        self.is_closed = self._has_vanished = True
+        self.host.forget(self)
 
     # Readiness
 
@@ -177,11 +183,13 @@ class SimulatedTransport:
         before = self._sent_bytes
         self._sent_bytes += len(data)
         if before >= character.cut_at_bytes:
-            return  # the reset is on its way; a stream has no holes
+            return  # behind the cut, which the sender has not heard of yet; a stream has no holes
         if self._sent_bytes >= character.cut_at_bytes:
+            self._network.simulation.count("connections cut")
             data = data[: character.cut_at_bytes - before]
             self._network.cut_later(self)
         if before < character.stalls_at_bytes <= self._sent_bytes:
+            self._network.simulation.count("connections stalled")
             self._last_arrival_us = max(
                 self._last_arrival_us, self._network.simulation.now_us + character.stall_us
             )
@@ -201,6 +209,8 @@ class SimulatedTransport:
 
     def _arrive(self, data: bytes | None) -> None:
         peer = self.peer
+        if peer is not None and peer._has_vanished:
+            return
         if data is not None:
             self._under_way_bytes -= len(data)
         if peer is None or peer.is_closed or peer._error:
@@ -339,6 +349,9 @@ class Network:
         is_slow = random.random() < faults.slow
         drips = random.random() < faults.drips
         is_small = random.random() < faults.small_window
+        for name, holds in (("slow", is_slow), ("dripping", drips), ("narrow", is_small)):
+            if holds:
+                self.simulation.count(f"{name} connections")
         return _Character(
             delay_us=random.randrange(*((5 * MS_US, 40 * MS_US) if is_slow else (30, 300))),
             jitter_us=10 * MS_US if is_slow else 50,

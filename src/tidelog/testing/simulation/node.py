@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from tidelog.errors import TidelogError
 from tidelog.server.config import NodeConfig
 from tidelog.server.node import Node
+from tidelog.storage.store_options import StoreOptions
 from tidelog.testing.faults import PowerCut
 from tidelog.testing.simulation.disk import DiskFaults, SimulatedDisk
 from tidelog.testing.simulation.host import HostFaults, SimulatedHost
+from tidelog.testing.simulation.invariants import Invariants
 from tidelog.testing.simulation.network import Network
 from tidelog.testing.simulation.simulation import Simulation
 from tidelog.world.network import Address
 
 _PORT = 9092
-_DATA = "/data"
+DATA = "/data"
 
 _SETTINGS = {
-    "log.dirs": _DATA,
     "logging.level": "debug",
     "local.reads.enable": "false",
     "log.cleaner.backoff.ms": "50",
@@ -68,6 +68,8 @@ class SimulatedNode:
         settings: Mapping[str, str] | None = None,
         disk_faults: DiskFaults | None = None,
         host_faults: HostFaults | None = None,
+        log_directories: Sequence[str] = (DATA,),
+        store_options: StoreOptions | None = None,
     ) -> None:
         self.simulation = simulation
         self.name = name
@@ -77,13 +79,18 @@ class SimulatedNode:
             simulation.random(f"{name}/disk"),
             now_ms=self.host.wall_ms,
             faults=disk_faults,
-            directories=[_DATA],
+            directories=log_directories,
         )
         self.bugs: list[str] = []
+        self.invariants = Invariants(self.bugs.append)
         self.lives = 0
+        self.up_since_us = 0
+        self.on_stopped: Callable[[], None] = lambda: None
         self.node: Node | None = None
+        self._store_options = store_options
         self._settings = {
             **_SETTINGS,
+            "log.dirs": ",".join(log_directories),
             "listeners": f"PLAINTEXT://{name}:{_PORT}",
             **(settings or {}),
         }
@@ -95,21 +102,30 @@ class SimulatedNode:
     def start(self) -> bool:
         """Start the node; false when the power went before it was up, or its disk refused."""
         self.lives += 1
+        self.start_error = None
         self.host.boot()
         self.host.log_stream = NodeLog(self)  # type: ignore[assignment]
         self.simulation.trace(self.name, f"starts, life {self.lives}")
         try:
-            node = Node(NodeConfig(self._settings), self.host)
+            node: Node | None = Node(NodeConfig(self._settings), self.host, self._store_options)
+            assert node is not None
             node.start()
         except PowerCut:
-            self.host.lose_power()
-            return False
+            node = None
         except (TidelogError, OSError) as error:
             self.simulation.trace(self.name, f"does not start: {error}")
             self.start_error = error
             self.host.end()
             return False
+        if node is None or not self.host.has_power:
+            self.simulation.count("starts cut off")
+            self.simulation.trace(self.name, "does not get to the end of its start")
+            self.host.lose_power()
+            return False
         self.node = node
+        self.invariants.life_began()
+        self.invariants.check(node)
+        self.up_since_us = self.simulation.now_us
         self.host.run(node.reactor, self._after_turn)
         return True
 
@@ -127,26 +143,22 @@ class SimulatedNode:
         self.host.end()
 
     def cut_power(self) -> None:
-        self.simulation.trace(self.name, "loses power")
         self.host.lose_power()
 
     def _after_turn(self) -> None:
         node = self.node
         assert node is not None
+        self.invariants.check(node)
         if node.reactor.is_stopped:
             try:
                 node.finish()
             except PowerCut:
-                self.host.lose_power()
-                return
+                pass
             except TidelogError as error:
                 self.bugs.append(str(error))
+            if not self.host.has_power:
+                self.host.lose_power()
+                return
             self.simulation.trace(self.name, "has stopped")
             self.host.end()
-
-
-def quiet_logging() -> None:
-    """Lines of the logging module are the node's business; keep them off standard error."""
-    logger = logging.getLogger("tidelog")
-    logger.propagate = False
-    logger.addHandler(logging.NullHandler())
+            self.on_stopped()

@@ -8,28 +8,32 @@ stuck for ever. In the end all partitions are read and the whole history is chec
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from tidelog.testing.history import Outcome
 from tidelog.testing.simulation.client import SimulatedClient
 from tidelog.testing.simulation.disk import DiskFaults
+from tidelog.testing.simulation.fault_options import FaultOptions
 from tidelog.testing.simulation.fault_schedule import FaultSchedule
 from tidelog.testing.simulation.host import HostFaults
 from tidelog.testing.simulation.network import Network, NetworkFaults
-from tidelog.testing.simulation.node import SimulatedNode
+from tidelog.testing.simulation.node import DATA, SimulatedNode
 from tidelog.testing.simulation.options import Options
-from tidelog.testing.simulation.simulation import SECOND_US, Simulation
+from tidelog.testing.simulation.simulation import SECOND_US, NoEndInSight, Simulation
 from tidelog.testing.simulation.workloads.compaction import Compaction
 from tidelog.testing.simulation.workloads.groups import Groups
+from tidelog.testing.simulation.workloads.long_polls import LongPolls
 from tidelog.testing.simulation.workloads.plain_sends import PlainSends
 from tidelog.testing.simulation.workloads.records import Records
+from tidelog.testing.simulation.workloads.rude_clients import RudeClients
 from tidelog.testing.simulation.workloads.topic_changes import TopicChanges
 from tidelog.testing.simulation.workloads.transactions import Transactions
-from tidelog.testing.simulation.workloads.workload import Workload
+from tidelog.testing.simulation.workloads.workload import DrawnWorkload, Workload
 from tidelog.testing.simulation.workloads.workspace import Workspace
 
-_WORKLOADS: tuple[type[Workload], ...] = (
+_WORKLOADS: tuple[type[DrawnWorkload], ...] = (
     Records,
     Transactions,
     Groups,
@@ -37,6 +41,7 @@ _WORKLOADS: tuple[type[Workload], ...] = (
     PlainSends,
     TopicChanges,
 )
+_MAY_TAKE_LONG = frozenset({"JoinGroupRequest", "SyncGroupRequest"})
 _SETTLE_S_MAX = 60
 """So long may it take until everything has come to its end once the faults have stopped."""
 
@@ -46,15 +51,14 @@ class Result:
     """What became of one seed."""
 
     seed: int
-    options: Options
+    options: str
     failures: list[str]
     trace_digest: str
     trace: list[str]
     simulated_s: float
     events: int
-    acknowledged: int
-    polled: int
-    lives: int
+    counts: dict[str, int]
+    """What happened how often."""
 
     @property
     def is_good(self) -> bool:
@@ -67,7 +71,9 @@ class Scenario:
     def __init__(self, seed: int, *, keeps_trace: bool = False) -> None:
         self.simulation = simulation = Simulation(seed, keeps_trace=keeps_trace)
         self.options = options = Options.draw(simulation.random("options"))
+        self.fault_options = FaultOptions.draw(simulation.random("fault options"))
         simulation.trace("scenario", f"seed {seed}: {options}")
+        simulation.trace("scenario", f"faults: {self.fault_options}")
         self.network = Network(
             simulation,
             NetworkFaults(
@@ -83,24 +89,34 @@ class Scenario:
             self.network,
             "node-1",
             settings=options.node_settings(),
-            disk_faults=DiskFaults(short_write=options.short_writes, torn_sector=0.05),
+            disk_faults=DiskFaults(short_write=options.short_writes, torn_sector=0.15),
             host_faults=HostFaults(late_jobs=options.late_jobs, late_turns=options.late_turns),
+            log_directories=[
+                f"{DATA}/{number}" for number in range(self.fault_options.log_directories)
+            ],
+            store_options=self.fault_options.store_options,
         )
-        self.faults = FaultSchedule(simulation, self.network, self.node, options)
+        self.faults = FaultSchedule(
+            simulation, self.network, self.node, options, self.fault_options
+        )
         self.clients: list[SimulatedClient] = []
-        self.workloads = [
+        self.workloads: list[Workload] = [
             kind(Workspace(self._make_client), options)
             for kind in _WORKLOADS
             if kind.is_drawn(options)
         ]
+        self.workloads.append(LongPolls(Workspace(self._make_client)))
+        if self.fault_options.rude_clients:
+            workspace = Workspace(self._make_client)
+            self.workloads.append(RudeClients(workspace, self.fault_options.rude_clients))
         self.failures: list[str] = []
 
     def run(self) -> Result:
         """Everything, from the first start to the last check."""
         try:
             self._run()
-        except AssertionError as error:
-            self.failures.append(f"an assertion failed: {error}")
+        except (Exception, NoEndInSight):  # noqa: BLE001  whatever it is, the seed has failed
+            self.failures.append(traceback.format_exc())
         return self._result()
 
     def _run(self) -> None:
@@ -130,16 +146,24 @@ class Scenario:
 
     def _make_client(self, name: str) -> SimulatedClient:
         client = SimulatedClient(self.simulation, self.network, name, self.node.address)
+        client.on_timeout = lambda request, begun_us: self._timed_out(client, request, begun_us)
         self.clients.append(client)
         return client
 
     # What must hold
+
+    def _timed_out(self, client: SimulatedClient, request: str, begun_us: int) -> None:
+        """A call that began when all was well is answered in time."""
+        well_since_us = max(self.faults.over_since_us, self.node.up_since_us)
+        if self.node.is_alive and begun_us >= well_since_us and request not in _MAY_TAKE_LONG:
+            client.problem(f"no answer to a {request} within {client.timeout_s:g} s")
 
     def _has_failed(self) -> bool:
         return bool(
             self.failures
             or self.faults.failures
             or self.node.bugs
+            or any(client.problems for client in self.clients)
             or any(workload.workspace.problems for workload in self.workloads)
         )
 
@@ -171,20 +195,24 @@ class Scenario:
         self.simulation.trace("scenario", f"acknowledged {acknowledged}")
         return Result(
             seed=self.simulation.seed,
-            options=self.options,
+            options=f"{self.options}; faults: {self.fault_options}",
             failures=[
                 *self.failures,
                 *self.faults.failures,
                 *(each for workload in self.workloads for each in workload.workspace.problems),
+                *(each for client in self.clients for each in client.problems),
                 *self.node.bugs,
             ],
             trace_digest=self.simulation.trace_digest(),
             trace=self.simulation.lines or [],
             simulated_s=self.simulation.now_us / SECOND_US,
             events=self.simulation.events_run,
-            acknowledged=acknowledged,
-            polled=sum(len(poll) for each in history for poll in each.polls),
-            lives=self.node.lives,
+            counts={
+                "acknowledged": acknowledged,
+                "polled": sum(len(poll) for each in history for poll in each.polls),
+                "lives": self.node.lives,
+                **self.simulation.counts,
+            },
         )
 
 

@@ -9,6 +9,7 @@ for the others. The same seed gives the same trace, byte for byte, in any proces
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Callable
 from heapq import heappop, heappush
 from random import Random
@@ -16,7 +17,14 @@ from random import Random
 SECOND_US = 1_000_000
 MS_US = 1_000
 
+EVENTS_MAX = 2_000_000
+"""A seed has some ten thousand events; one with so many goes round in circles."""
+
 Callback = Callable[[], None]
+
+
+class NoEndInSight(BaseException):
+    """A seed has had too many events or too much time. Not for the code under test to catch."""
 
 
 class Event:
@@ -39,6 +47,9 @@ class Simulation:
         self.seed = seed
         self.now_us = 0
         self.events_run = 0
+        self.events_max = EVENTS_MAX
+        self.counts: Counter[str] = Counter()
+        """What happened how often, by its name: a run in which nothing happened shows nothing."""
         self._heap: list[tuple[int, int, Event]] = []
         self._sequence = 0
         self._digest = hashlib.sha256()
@@ -68,12 +79,18 @@ class Simulation:
                 continue
             self.now_us = event.time_us
             self.events_run += 1
+            if self.events_run > self.events_max:
+                raise NoEndInSight(f"more than {self.events_max} events")
             callback()
             if unless():
                 return
         self.now_us = max(self.now_us, time_us)
 
     # The story
+
+    def count(self, what: str) -> None:
+        """Something happened that a run should show it has seen."""
+        self.counts[what] += 1
 
     def trace(self, who: str, what: str) -> None:
         """Tell what happened; part of what two runs of a seed must agree on."""

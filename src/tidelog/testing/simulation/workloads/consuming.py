@@ -101,6 +101,11 @@ class Reader:
         for at, header in iterate_headers(view):
             if at + header.size_bytes > len(view):
                 break  # the rest of it did not fit
+            if header.last_offset < self.position:
+                raise AssertionError(
+                    f"{self._client.name}: a fetch at {self.position} of {self.partition} got "
+                    f"the batch {header.base_offset} to {header.last_offset}"
+                )
             while aborted and aborted[0][0] <= header.last_offset:
                 ignored.add(aborted.pop(0)[1])
             records = decode_records(view[at : at + header.size_bytes], header)

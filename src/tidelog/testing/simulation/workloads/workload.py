@@ -14,13 +14,6 @@ class Workload(Protocol):
 
     workspace: Workspace
 
-    def __init__(self, workspace: Workspace, options: Options) -> None: ...
-
-    @staticmethod
-    def is_drawn(options: Options) -> bool:
-        """Whether the seed has it."""
-        ...
-
     def start(self) -> None:
         """Make the clients and begin their tasks."""
         ...
@@ -31,4 +24,15 @@ class Workload(Protocol):
 
     def failures(self) -> Iterable[str]:
         """What is wrong, when those have ended too."""
+        ...
+
+
+class DrawnWorkload(Workload, Protocol):
+    """A workload that the seed's options decide about."""
+
+    def __init__(self, workspace: Workspace, options: Options) -> None: ...
+
+    @staticmethod
+    def is_drawn(options: Options) -> bool:
+        """Whether the seed has it."""
         ...

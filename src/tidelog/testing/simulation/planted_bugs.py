@@ -1,0 +1,409 @@
+"""Deliberate mistakes in the node, to show that the simulator finds such mistakes.
+
+Each is a context manager that makes the real code wrong in one way. A test runs seeds with each of
+them until one fails; without the bug the same seeds are clean. A bug that is not found within a
+few seeds says that the simulator, or what it checks, is too weak.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from itertools import count
+from typing import Any
+
+from tidelog.cluster.partition import Partition, PartitionRead
+from tidelog.cluster.waiting import Waiting
+from tidelog.protocol.errors import ApiError
+from tidelog.server.connection import Connection
+from tidelog.server.delayed import DelayedFetch, DelayedProduce
+from tidelog.server.request import Request
+from tidelog.storage import batch_scan, log_loading, recovery
+from tidelog.storage.flush import Flush
+from tidelog.storage.journal import Journal
+from tidelog.storage.journal_format import Frame
+from tidelog.storage.journal_writer import JournaledLog, JournalWriter
+from tidelog.storage.log import Log
+from tidelog.storage.log_slice import LogSlice
+from tidelog.storage.producer_snapshot import SnapshotFiles
+from tidelog.storage.producer_state import BatchMetadata, ProducerState, ProducerStates
+
+PlantedBug = Callable[[], AbstractContextManager[None]]
+
+PLANTED_BUGS: dict[str, PlantedBug] = {}
+_CRC_AT = 17
+
+
+@contextmanager
+def planted(name: str | None) -> Iterator[None]:
+    """The node with this bug; None is the node as it is."""
+    if name is None:
+        yield
+    else:
+        with PLANTED_BUGS[name]():
+            yield
+
+
+def _plant(bug: Callable[[], Iterator[None]]) -> PlantedBug:
+    made = contextmanager(bug)
+    PLANTED_BUGS[bug.__name__.replace("_", "-")] = made
+    return made
+
+
+@contextmanager
+def _replaced(owner: Any, name: str, replacement: object) -> Iterator[None]:
+    original = getattr(owner, name)
+    setattr(owner, name, replacement)
+    try:
+        yield
+    finally:
+        setattr(owner, name, original)
+
+
+class _WithoutSyncs:
+    """The files of a node, of which some syncs do nothing."""
+
+    def __init__(self, files: Any, *names: str) -> None:
+        self._files = files
+        self._names = names
+
+    def __getattr__(self, name: str) -> Any:
+        return (lambda _: None) if name in self._names else getattr(self._files, name)
+
+
+@contextmanager
+def _without_syncs(owner: Any, *names: str) -> Iterator[None]:
+    files = owner._files
+    owner._files = _WithoutSyncs(files, *names)
+    try:
+        yield
+    finally:
+        owner._files = files
+
+
+# Durability
+
+
+@_plant
+def acknowledge_before_sync() -> Iterator[None]:
+    """Records count as durable when they are handed to the journal."""
+    submit = Journal.submit
+
+    def early(
+        self: Journal, log: Log, batches: memoryview, base: int, next_offset: int, epoch: int
+    ) -> None:
+        submit(self, log, batches, base, next_offset, epoch)
+        log.mark_durable(next_offset)
+
+    with _replaced(Journal, "submit", early):
+        yield
+
+
+@_plant
+def skip_journal_sync() -> Iterator[None]:
+    """The journal is written and not synced."""
+    sync_journal = JournalWriter._sync_journal
+
+    def unsynced(self: JournalWriter) -> bool:
+        with _without_syncs(self, "fdatasync"):
+            return sync_journal(self)
+
+    with _replaced(JournalWriter, "_sync_journal", unsynced):
+        yield
+
+
+@_plant
+def ignore_failed_sync() -> Iterator[None]:
+    """A sync of the journal that fails counts as done."""
+    sync_journal = JournalWriter._sync_journal
+
+    def brave(self: JournalWriter) -> bool:
+        try:
+            return sync_journal(self)
+        except OSError:
+            return True
+
+    with _replaced(JournalWriter, "_sync_journal", brave):
+        yield
+
+
+@_plant
+def skip_direct_sync() -> Iterator[None]:
+    """Segments that are to be synced directly are not."""
+
+    def unsynced(self: JournalWriter, state: JournaledLog) -> None:
+        state.unsynced = {}
+
+    with _replaced(JournalWriter, "_sync_segments", unsynced):
+        yield
+
+
+@_plant
+def forget_segment_directory_sync() -> Iterator[None]:
+    """The directory of a log is not synced after a segment was created in it."""
+    sync_segments, run = JournalWriter._sync_segments, Flush.run
+
+    def sync_files_only(self: JournalWriter, state: JournaledLog) -> None:
+        with _without_syncs(self, "sync_directory"):
+            sync_segments(self, state)
+
+    def flush_files_only(self: Flush) -> None:
+        with _without_syncs(self, "sync_directory"):
+            run(self)
+
+    with (
+        _replaced(JournalWriter, "_sync_segments", sync_files_only),
+        _replaced(Flush, "run", flush_files_only),
+    ):
+        yield
+
+
+@_plant
+def checkpoint_without_flush() -> Iterator[None]:
+    """A checkpoint lets the journal go without a sync of the segments."""
+    with _replaced(Journal, "run_flush", lambda self, log, flush: None):
+        yield
+
+
+@_plant
+def drop_last_frame_of_group() -> Iterator[None]:
+    """The last batches of a group do not get into the journal."""
+    sync_journal = JournalWriter._sync_journal
+
+    def shortened(self: JournalWriter) -> bool:
+        if len(self._buffers) > 4:
+            dropped = self._buffers[-2:]
+            size_bytes = sum(map(len, dropped))
+            del self._buffers[-2:]
+            self._position -= size_bytes
+            self._end_lsn -= size_bytes
+        return sync_journal(self)
+
+    with _replaced(JournalWriter, "_sync_journal", shortened):
+        yield
+
+
+# Recovery
+
+
+@_plant
+def skip_crc_in_recovery() -> Iterator[None]:
+    """Recovery takes batches at their word."""
+
+    def stored_crc(buffer: memoryview, at: int, size_bytes: int) -> int:
+        return int.from_bytes(buffer[at + _CRC_AT : at + _CRC_AT + 4], "big")
+
+    with _replaced(batch_scan, "compute_crc", stored_crc):
+        yield
+
+
+@_plant
+def skip_journal_replay() -> Iterator[None]:
+    """Recovery does not replay the journal."""
+    with _replaced(recovery, "replay_frame", lambda log, frame: None):
+        yield
+
+
+@_plant
+def skip_last_journal_frame() -> Iterator[None]:
+    """Recovery leaves the last frame of the journal out."""
+    group_by_partition = recovery._group_by_partition
+
+    def all_but_last(frames: list[Frame]) -> object:
+        return group_by_partition(frames[:-1])
+
+    with _replaced(recovery, "_group_by_partition", all_but_last):
+        yield
+
+
+@_plant
+def truncate_too_much_in_recovery() -> Iterator[None]:
+    """Recovery cuts one batch too many off a log."""
+    sync = recovery._DirectoryRecovery._sync
+
+    def cut_and_sync(self: recovery._DirectoryRecovery, log: Log, recovery_point: int) -> None:
+        if log.log_end_offset > log.log_start_offset:
+            log.truncate_to(log.log_end_offset - 1)
+        sync(self, log, recovery_point)
+
+    with _replaced(recovery._DirectoryRecovery, "_sync", cut_and_sync):
+        yield
+
+
+@_plant
+def trust_every_shutdown() -> Iterator[None]:
+    """Every shutdown counts as clean, so that nothing is recovered."""
+    with _replaced(recovery, "take_clean_shutdown", lambda files, directory: True):
+        yield
+
+
+# Producers
+
+
+@_plant
+def forget_producers_at_restart() -> Iterator[None]:
+    """What a log knows of its producers is gone after a start."""
+
+    def nothing(*_args: object, **_kwargs: object) -> None:
+        pass
+
+    with (
+        _replaced(SnapshotFiles, "load", nothing),
+        _replaced(log_loading, "replay", nothing),
+    ):
+        yield
+
+
+@_plant
+def forget_producers_of_snapshot() -> Iterator[None]:
+    """A snapshot of producers lacks the last batch of each."""
+    take = SnapshotFiles.take
+
+    def take_without_last(self: SnapshotFiles, producers: ProducerStates) -> object:
+        shortened = ProducerStates()
+        shortened.map_end_offset = producers.map_end_offset
+        for state in producers.active():
+            copied = state.copy()
+            del copied.batches[-1:]
+            shortened.producers[state.producer_id] = copied
+        return take(self, shortened)
+
+    with _replaced(SnapshotFiles, "take", take_without_last):
+        yield
+
+
+@_plant
+def accept_duplicates() -> Iterator[None]:
+    """A batch that was sent again is appended again."""
+    check_batch = ProducerState.check_batch
+
+    def lenient(self: ProducerState, *arguments: Any) -> BatchMetadata | None:
+        check_batch(self, *arguments)
+        return None
+
+    with _replaced(ProducerState, "check_batch", lenient):
+        yield
+
+
+# Reading
+
+
+@_plant
+def serve_above_high_watermark() -> Iterator[None]:
+    """Consumers are given records that are not durable yet."""
+    read = Partition.read
+
+    def read_all(self: Partition, *arguments: Any, **options: Any) -> PartitionRead:
+        high_watermark = self.high_watermark
+        self.state.high_watermark = self.log.log_end_offset
+        try:
+            return read(self, *arguments, **options)
+        finally:
+            self.state.high_watermark = high_watermark
+
+    with _replaced(Partition, "read", read_all):
+        yield
+
+
+@_plant
+def answer_with_batch_before() -> Iterator[None]:
+    """A second read at the same offset gives the batch before it."""
+    read = Log.read
+    last: dict[Log, int] = {}
+
+    def read_before(self: Log, offset: int, *arguments: Any, **options: Any) -> LogSlice:
+        is_repeated = last.get(self) == offset
+        last[self] = offset
+        if is_repeated and offset > self.log_start_offset:
+            try:
+                return read(self, offset - 1, *arguments, **options)
+            except ApiError:
+                pass
+        return read(self, offset, *arguments, **options)
+
+    with _replaced(Log, "read", read_before):
+        yield
+
+
+@_plant
+def read_beyond_a_gap() -> Iterator[None]:
+    """Now and then a read leaves a batch out."""
+    read = Log.read
+    reads = count(1)
+
+    def read_later(self: Log, offset: int, size: int, max_offset: int, **options: Any) -> LogSlice:
+        if next(reads) % 50 == 0 and offset + 8 < max_offset:
+            return read(self, offset + 4, size, max_offset, **options)
+        return read(self, offset, size, max_offset, **options)
+
+    with _replaced(Log, "read", read_later):
+        yield
+
+
+# Answers
+
+
+@_plant
+def answer_out_of_order() -> Iterator[None]:
+    """Of several answers that are ready, the last leaves first."""
+    put_out = Connection._put_out_pending
+
+    def reversed_answers(self: Connection) -> None:
+        pending = self._pending
+        if len(pending) > 1 and all(deferred.ready for deferred in pending):
+            self._pending = deque(reversed(pending))
+        put_out(self)
+
+    with _replaced(Connection, "_put_out_pending", reversed_answers):
+        yield
+
+
+@_plant
+def answer_twice() -> Iterator[None]:
+    """Now and then an answer is sent a second time."""
+    respond = Connection.respond
+    answers = count(1)
+
+    def respond_twice(self: Connection, request: Request, response: bytes) -> None:
+        respond(self, request, response)
+        if next(answers) % 20 == 0:
+            respond(self, request, response)
+
+    with _replaced(Connection, "respond", respond_twice):
+        yield
+
+
+@_plant
+def lose_a_waiter() -> Iterator[None]:
+    """A producer is not answered when a consumer waits for the same partition."""
+    wait = DelayedProduce.wait
+
+    def wait_unless_polled(
+        self: DelayedProduce,
+        waiting: Waiting,
+        acks: int,
+        appended: list[tuple[int, Partition, int]],
+        deadline: float,
+    ) -> None:
+        waits = [each for _, partition, _ in appended for each in partition.waits or ()]
+        if not any(isinstance(waiter, DelayedFetch) for _, _, waiter, _ in waits):
+            wait(self, waiting, acks, appended, deadline)
+
+    with _replaced(DelayedProduce, "wait", wait_unless_polled):
+        yield
+
+
+@_plant
+def forget_long_polls() -> Iterator[None]:
+    """A fetch that waits is not woken by new records."""
+
+    with _replaced(DelayedFetch, "reached", lambda self, place: None):
+        yield
+
+
+@_plant
+def forget_backlog() -> Iterator[None]:
+    """Requests that have to wait for an earlier one are dropped."""
+    with _replaced(Connection, "_keep_backlog", lambda self, backlog: None):
+        yield
