@@ -302,9 +302,12 @@ class _DirectoryRecovery:
         try:
             topic_id = read_topic_id(self._files, path)
         except CorruptFileError:
-            return False
-        replay = replays.get(topic_id or ZERO_UUID)
-        if replay is None or not replay.deleted:
+            if not self._is_half_written(path / PARTITION_METADATA):
+                return False
+            topic_id = None
+        # One whose topic id never reached the disk may be of the deleted topic or of one made since
+        # with its name. In either case the journal holds what was acknowledged of it.
+        if topic_id is not None and not replays.get(topic_id, Replay()).deleted:
             return False
         target = self._directory / deleted_directory_name(topic_partition, self._world.random)
         self._files.rename(path, target)

@@ -16,6 +16,7 @@ from tidelog.storage.journal_writer import NO_SPACE, segments_from
 from tidelog.storage.log import Log
 from tidelog.storage.log_directory import LogDirectory
 from tidelog.storage.partition_directory import deleted_directory_name, stray_directory_name
+from tidelog.storage.partition_metadata import FILE_NAME as PARTITION_METADATA
 from tidelog.storage.recovery import RecoveredDirectory
 from tidelog.storage.store_options import StoreOptions
 from tidelog.world import World
@@ -299,7 +300,9 @@ class ServingDirectory:
         self._attempt(remove)
 
     def _remove_tree(self, path: Path) -> None:
-        for name in self._files.listdir(path):
+        """The topic id goes last: a crash may give the folder its old name back, and then a topic
+        that has the same name by now must not take what is left in it for its own."""
+        for name in sorted(self._files.listdir(path), key=PARTITION_METADATA.__eq__):
             self._files.unlink(path / name)
         self._files.rmdir(path)
 
