@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tidelog.client.wire import Cluster
+from tidelog.client.cluster import Cluster
 from tidelog.protocol.apis.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from tidelog.protocol.apis.produce import (
     PartitionProduceData,

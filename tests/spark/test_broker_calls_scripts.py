@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from tests.spark.scripted_broker import Answer, ScriptedBroker
+from tests.client.cluster.scripted_broker import Answer, ScriptedBroker
 from tidelog.protocol.api_keys import ApiKey
 from tidelog.protocol.apis.list_offsets import (
     ListOffsetsPartitionResponse,

@@ -28,8 +28,8 @@ from confluent_kafka import (
 )
 
 from tests.spark.topics import create_topic, delete_records_before, delete_topic
-from tidelog.client import local as local_files
-from tidelog.client.wire import WireConnection
+from tidelog.client.cluster import WireConnection
+from tidelog.client.cluster import local as local_files
 from tidelog.protocol.file_reference import FileReference
 from tidelog.protocol.topic_partition import TopicPartition as Name
 from tidelog.protocol.uuids import ZERO_UUID, random_uuid

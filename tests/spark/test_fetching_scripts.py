@@ -10,7 +10,7 @@ from random import Random
 
 import pytest
 
-from tests.spark.scripted_broker import Answer, ScriptedBroker
+from tests.client.cluster.scripted_broker import Answer, ScriptedBroker
 from tidelog.protocol.api_keys import ApiKey
 from tidelog.protocol.apis.fetch import (
     FetchableTopicResponse,

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import Consumer
 
-from tests.spark.scripted_broker import Answer, ScriptedBroker
+from tests.client.cluster.scripted_broker import Answer, ScriptedBroker
 from tests.spark.topics import committed, create_topic, delete_topic, eventually
 from tidelog.protocol.api_keys import ApiKey
 from tidelog.protocol.apis.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse

@@ -8,8 +8,8 @@ import click
 from tidelog.cli.failures import EXIT_NOT_FOUND, fail
 from tidelog.cli.options import bootstrap_option, json_option
 from tidelog.cli.output import console, print_json, print_rows, table
+from tidelog.client.cluster import Cluster
 from tidelog.client.errors import ClientError
-from tidelog.client.wire import Cluster
 from tidelog.protocol.apis.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,

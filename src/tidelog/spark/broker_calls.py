@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from tidelog.client.cluster import Cluster, WireConnection
 from tidelog.client.errors import ConnectError
-from tidelog.client.wire import Cluster, WireConnection
 from tidelog.protocol.apis.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from tidelog.client.cluster import Cluster
+from tidelog.client.cluster.local import LocalConnection, find_local_address
 from tidelog.client.errors import ClientError, ConnectError
-from tidelog.client.local import LocalConnection, find_local_address
-from tidelog.client.wire import Cluster
 from tidelog.protocol.topic_partition import TopicPartition
 
 _log = logging.getLogger(__name__)

@@ -2,9 +2,9 @@
 
 The next fetch is sent as soon as the answer before it is here: where it begins is known from the
 headers of the batches, so the broker reads while this side decodes. A broker on the same machine
-hands over the files that the records lie in (`tidelog.client.local`): then there is nothing to send
-or receive. A broker that goes away, a leader that moves, and metadata that is behind are waited
-for; what makes no progress for `timeout_s` fails.
+hands over the files that the records lie in (`tidelog.client.cluster.local`): then there is nothing
+to send or receive. A broker that goes away, a leader that moves, and metadata that is behind are
+waited for; what makes no progress for `timeout_s` fails.
 """
 
 import logging
@@ -16,9 +16,9 @@ from typing import NoReturn
 
 import pyarrow as pa
 
+from tidelog.client.cluster import WireConnection
+from tidelog.client.cluster.local import LocalConnection
 from tidelog.client.errors import ConnectError
-from tidelog.client.local import LocalConnection
-from tidelog.client.wire import WireConnection
 from tidelog.protocol.api_keys import ApiKey
 from tidelog.protocol.apis.fetch import (
     FetchPartition,

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from tidelog.client.cluster import COORDINATOR_GROUP, COORDINATOR_TRANSACTION, WireConnection
 from tidelog.client.errors import ConnectError
-from tidelog.client.wire import COORDINATOR_GROUP, COORDINATOR_TRANSACTION, WireConnection
 from tidelog.protocol.apis.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from tidelog.protocol.apis.create_topics import (
     CreatableTopic,

@@ -11,8 +11,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
+from tidelog.client.cluster import WireConnection
 from tidelog.client.errors import ConnectError
-from tidelog.client.wire import WireConnection
 from tidelog.protocol.apis.produce import (
     PartitionProduceData,
     PartitionProduceResponse,

@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from tidelog.client.cluster import Cluster, WireConnection
 from tidelog.client.errors import ClientError, ConnectError
-from tidelog.client.wire import Cluster, WireConnection
 from tidelog.protocol.api_keys import ApiKey
 from tidelog.protocol.apis.api_versions import ApiVersion, ApiVersionsResponse
 from tidelog.protocol.apis.create_topics import (

@@ -15,8 +15,8 @@ from collections.abc import Callable
 from struct import Struct
 from typing import Self
 
+from tidelog.client.cluster.connection import WireConnection
 from tidelog.client.errors import ClientError, ConnectError
-from tidelog.client.wire import WireConnection
 from tidelog.protocol.apis.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
