@@ -8,7 +8,7 @@ import click
 from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from tidelog.cli.broker_calls import CALL_TIMEOUT_S, list_offsets, open_admin, wait_for
+from tidelog.cli.admin_client import CALL_TIMEOUT_S, list_offsets, open_admin, wait_for
 from tidelog.cli.failures import EXIT_NOT_FOUND, fail
 from tidelog.cli.options import (
     bootstrap_option,

@@ -15,7 +15,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from tidelog.cli.broker_calls import CALL_TIMEOUT_S, list_offsets, open_admin, wait_for
+from tidelog.cli.admin_client import CALL_TIMEOUT_S, list_offsets, open_admin, wait_for
 from tidelog.cli.failures import EXIT_NOT_FOUND, fail
 from tidelog.cli.options import (
     bootstrap_option,

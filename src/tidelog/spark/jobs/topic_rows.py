@@ -14,7 +14,6 @@ from tidelog.protocol.apis.describe_configs import (
 )
 from tidelog.protocol.errors import ErrorCode
 from tidelog.protocol.topic_partition import TopicPartition
-from tidelog.spark.broker_calls import BrokerCalls
 from tidelog.spark.connections import lent_cluster
 from tidelog.spark.errors import OptionError, SparkError
 from tidelog.spark.jobs.archived_counts import ArchivedCount, count_records
@@ -26,6 +25,7 @@ from tidelog.spark.lake_lookup import LakeLookup
 from tidelog.spark.offsets import EARLIEST, LATEST, Offsets, offsets_to_json
 from tidelog.spark.options import parse_batch_options
 from tidelog.spark.schema import arrow_schema
+from tidelog.spark.subscribed_topics import SubscribedTopics
 
 _TOPIC_RESOURCE = 2
 
@@ -79,7 +79,7 @@ class Topic:
             if partitions
             else {"subscribe": topic}
         )
-        self._calls = BrokerCalls(parse_batch_options({**self._options, **chosen}))
+        self._topics = SubscribedTopics(parse_batch_options({**self._options, **chosen}))
 
     def partition_count(self) -> int:
         """How many partitions the topic has, also if not all are to be read."""
@@ -89,8 +89,8 @@ class Topic:
 
     def ranges(self, start: Bound, end: Bound) -> Ranges:
         """The offsets between two bounds. OptionError if there is no such topic or partition."""
-        names = self._calls.partitions()
-        earliest, latest, starts, ends = self._calls.list_offsets(
+        names = self._topics.partitions()
+        earliest, latest, starts, ends = self._topics.list_offsets(
             dict.fromkeys(names, EARLIEST),
             dict.fromkeys(names, LATEST),
             _times(names, start),

@@ -1,4 +1,4 @@
-"""BrokerCalls against a peer that refuses as Kafka may, but no broker does on demand."""
+"""SubscribedTopics against a peer that refuses as Kafka may, but no broker does on demand."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from tidelog.protocol.apis.metadata import (
 )
 from tidelog.protocol.errors import ErrorCode
 from tidelog.protocol.topic_partition import TopicPartition
-from tidelog.spark.broker_calls import BrokerCalls
 from tidelog.spark.errors import SparkError
 from tidelog.spark.options import parse_source_options
+from tidelog.spark.subscribed_topics import SubscribedTopics
 
 END = 42
 
@@ -63,7 +63,7 @@ class Script:
         with ScriptedBroker(answers, versions) as peer:
             self.port, self.client_ids = peer.port, peer.client_ids
             options = {"kafka.bootstrap.servers": peer.bootstrap, "subscribe": "orders"}
-            return BrokerCalls(parse_source_options({**options, **more})).latest()
+            return SubscribedTopics(parse_source_options({**options, **more})).latest()
 
 
 @pytest.mark.parametrize(

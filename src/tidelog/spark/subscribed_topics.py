@@ -49,7 +49,7 @@ class _Topics:
     absent: frozenset[str]
 
 
-class BrokerCalls:
+class SubscribedTopics:
     """Questions with the settings of one query. Connections are the process's, not its own."""
 
     def __init__(self, options: SourceOptions) -> None:
