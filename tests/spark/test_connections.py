@@ -3,6 +3,7 @@ import sys
 
 import pytest
 
+from tidelog.client.cluster import Address
 from tidelog.client.errors import ConnectError
 from tidelog.spark.connections import close_idle_clusters, lent_cluster
 from tidelog.testing import Broker
@@ -45,7 +46,7 @@ def test_no_kept_cluster_outlives_its_broker(bootstrap: str) -> None:
         assert lent is first
         with lent_cluster(bootstrap, "gone") as idle:
             pass
-        lent.cluster.connect("127.0.0.1", free_port())
+        lent.cluster.connect(Address("127.0.0.1", free_port()))
     with lent_cluster(bootstrap, "gone") as later:
         assert later is not first
         assert later is not idle

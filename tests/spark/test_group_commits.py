@@ -118,7 +118,7 @@ def test_a_group_that_refuses_later_does_not_hold_up_the_query(coordinator: _Coo
     coordinator.asked.clear()
     for offset in range(2, 10):
         commits.bring_to({TopicPartition("t", 0): offset})
-    assert coordinator.asked == ["find", "commit"]
+    assert coordinator.asked == ["commit"]
 
 
 def test_a_query_that_stands_still_keeps_its_offsets(

@@ -12,12 +12,20 @@ class ConnectError(ClientError):
     """No broker answered at the given addresses."""
 
 
-class CoordinatorError(ClientError):
-    """No broker coordinates a group or a transactional id, or none does for this client."""
+class BrokerError(ClientError):
+    """A broker answered with an error; `code` says which."""
 
-    def __init__(self, key: str, code: ErrorCode) -> None:
-        super().__init__(f"no coordinator for {key}: {code.name}")
+    def __init__(self, code: ErrorCode, subject: str) -> None:
+        super().__init__(f"{subject}: {code.name}")
         self.code = code
+
+
+class RetriableError(BrokerError):
+    """An error after which the same call may succeed in a moment."""
+
+
+class RetriesExhausted(ClientError):
+    """A call did not succeed in time; the text says how often it was tried, and why it failed."""
 
 
 class PublishError(ClientError):

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tidelog.client.cluster import Cluster, WireConnection
+from tidelog.client.cluster import COORDINATOR_GROUP, Cluster, WireConnection
 from tidelog.client.errors import ClientError, ConnectError
 from tidelog.protocol.api_keys import ApiKey
 from tidelog.protocol.apis.api_versions import ApiVersion, ApiVersionsResponse
@@ -21,7 +21,6 @@ from tidelog.protocol.apis.create_topics import (
 from tidelog.protocol.apis.metadata import MetadataRequest, MetadataResponse
 from tidelog.protocol.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tidelog.protocol.headers import encode_request, encode_response
-from tidelog.protocol.topic_partition import TopicPartition
 from tidelog.testing import Broker
 from tidelog.testing.broker import free_port
 
@@ -69,28 +68,18 @@ def test_an_answer_is_received_into_the_buffer_that_the_caller_gives(
     assert not any(buffer[size:])
 
 
-def test_leaders_of_all_partitions_come_in_one_call(tidelog_broker: Broker) -> None:
-    with Cluster(tidelog_broker.bootstrap_servers) as cluster:
-        create_topic(cluster, "led", 3)
-        leaders = cluster.leaders(["led", "no-such-topic"])
-        assert sorted(leaders) == [TopicPartition("led", each) for each in range(3)]
-        with pytest.raises(ClientError, match="led-7"):
-            cluster.leader("led", 7)
-
-
 def test_a_restarted_broker_is_found_again() -> None:
     port = free_port()
+    group = COORDINATOR_GROUP, ["any"]
     with Broker(port=port) as broker:
         cluster = Cluster(broker.bootstrap_servers)
-        assert cluster.metadata([]).brokers
-        connection = cluster.group_coordinator("any")
+        connection = cluster.connect(cluster.coordinators(*group)["any"])
     with pytest.raises(ConnectError):
         connection.call(MetadataRequest(topics=[]), MetadataResponse)
     cluster.drop(connection)
-    with Broker(port=port):
+    with Broker(port=port), cluster:
         assert cluster.metadata([]).brokers
-        assert cluster.group_coordinator("any") is not connection
-        cluster.close()
+        assert cluster.connect(cluster.coordinators(*group)["any"]) is not connection
 
 
 def test_an_address_that_is_none_is_named() -> None:

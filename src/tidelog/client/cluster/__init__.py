@@ -1,10 +1,34 @@
-"""A client of a cluster for the calls that librdkafka does not offer, on the protocol alone.
+"""Our own blocking client of a cluster: Spark, the commands and tests talk to brokers with it.
 
-`Cluster` knows the brokers and which of them leads and coordinates what; `WireConnection` is a
-blocking connection to one of them.
+`ClusterClient` makes calls until they are answered or their time is up. Under it, `Cluster` knows
+the brokers and makes one attempt: it finds the leader or the coordinator, and says by its errors
+whether another attempt is worth making (`retrying`). `WireConnection` is a connection to one broker
+with several requests in flight.
 """
 
+from tidelog.client.cluster.client import ClusterClient
 from tidelog.client.cluster.cluster import COORDINATOR_GROUP, COORDINATOR_TRANSACTION, Cluster
 from tidelog.client.cluster.connection import WireConnection
+from tidelog.client.cluster.offsets import EARLIEST, LATEST, list_offsets
+from tidelog.client.cluster.retrying import RETRIABLE, Retries, Stale, is_retriable, retrying
+from tidelog.client.cluster.view import Address, ClusterView, Coordinated, PartitionLeader
 
-__all__ = ["COORDINATOR_GROUP", "COORDINATOR_TRANSACTION", "Cluster", "WireConnection"]
+__all__ = [
+    "COORDINATOR_GROUP",
+    "COORDINATOR_TRANSACTION",
+    "EARLIEST",
+    "LATEST",
+    "RETRIABLE",
+    "Address",
+    "Cluster",
+    "ClusterClient",
+    "ClusterView",
+    "Coordinated",
+    "PartitionLeader",
+    "Retries",
+    "Stale",
+    "WireConnection",
+    "is_retriable",
+    "list_offsets",
+    "retrying",
+]

@@ -1,11 +1,20 @@
-"""The brokers behind a bootstrap address: which of them leads and coordinates what."""
+"""The brokers behind a bootstrap address, and calls that find the right one.
 
-from collections.abc import Iterable
+Every call here is one attempt. What may pass by itself is a ConnectError or a RetriableError; then
+what was relied on is invalidated, and the next attempt asks again who leads or coordinates.
+`ClusterClient` makes attempts until a deadline.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from tidelog.client.cluster.connection import WireConnection
-from tidelog.client.errors import ClientError, ConnectError, CoordinatorError
+from tidelog.client.cluster.retrying import Stale, is_retriable
+from tidelog.client.cluster.view import Address, ClusterView, Coordinated, PartitionLeader
+from tidelog.client.errors import BrokerError, ClientError, ConnectError, RetriableError
 from tidelog.protocol.apis.find_coordinator import (
+    Coordinator,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
@@ -23,24 +32,33 @@ R = TypeVar("R", bound=Message)
 COORDINATOR_GROUP = 0
 COORDINATOR_TRANSACTION = 1
 
+_REQUESTS_IN_FLIGHT_MAX = 100
+
 
 class Cluster:
-    """The brokers behind a bootstrap address, with one connection to each that is asked.
+    """The brokers of a cluster, with one connection to each that is asked.
 
-    A connection that failed is given to `drop`; the next call that needs its broker connects anew.
+    It connects when it is first asked something. A connection that failed is dropped; the next call
+    that needs its broker connects again. Not safe to share between threads; its view is.
     """
 
     def __init__(
-        self, bootstrap: str, *, client_id: str = "tidelog", timeout_s: float = 10.0
+        self,
+        bootstrap: str,
+        *,
+        client_id: str = "tidelog",
+        timeout_s: float = 10.0,
+        view: ClusterView | None = None,
     ) -> None:
         self.client_id = client_id
         self.timeout_s = timeout_s
-        self._addresses = [_parse_address(each) for each in bootstrap.split(",")]
-        self._connections: dict[tuple[str, int], WireConnection] = {}
+        self.view = ClusterView() if view is None else view
+        self._bootstrap = [_parse_address(each) for each in bootstrap.split(",")]
+        self._connections: dict[Address, WireConnection] = {}
         # Questions that any broker answers have a connection of their own, so that requests in
         # flight on the others never stand before them.
-        self._control: WireConnection | None = None
-        self._any()
+        self._control: tuple[Address, WireConnection] | None = None
+        self._failed_s: dict[Address, float] = {}
 
     def __enter__(self) -> "Cluster":
         return self
@@ -53,108 +71,277 @@ class Cluster:
             connection.close()
         self._connections.clear()
         if self._control is not None:
-            self._control.close()
+            self._control[1].close()
             self._control = None
 
+    # Connections
+
+    def connect(self, address: Address) -> WireConnection:
+        """The connection to a broker, made if there is none."""
+        connection = self._connections.get(address)
+        if connection is None:
+            connection = self._open(address)
+            self._connections[address] = connection
+        return connection
+
     def drop(self, connection: WireConnection) -> None:
-        """Close a connection that failed and forget it."""
+        """Close a connection that failed, or whose answers nobody wants any more."""
         connection.close()
-        if connection is self._control:
+        if self._control is not None and connection is self._control[1]:
             self._control = None
         for address, each in list(self._connections.items()):
             if each is connection:
                 del self._connections[address]
 
-    def metadata(self, topics: Iterable[str] | None = None) -> MetadataResponse:
-        """Brokers, and the given topics or all."""
-        asked = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
-        request = MetadataRequest(topics=asked, allow_auto_topic_creation=False)
-        return self.ask_any(request, MetadataResponse)
+    def brokers(self) -> list[WireConnection]:
+        """A connection to every broker."""
+        self.metadata([])
+        return [self.connect(address) for address in self.view.brokers.values()]
 
-    def ask_any(self, request: Message, answer: type[R]) -> R:
-        """Ask whichever broker answers first: once more if a kept connection has gone."""
-        connection = self._any()
+    # Any broker
+
+    def ask_any(
+        self, request: Message, answer: type[R], code_of: Callable[[R], int] | None = None
+    ) -> R:
+        """Ask whichever broker answers: once more if a kept connection has gone.
+
+        An answer is returned unless its code is retriable.
+        """
+        try:
+            response = self._ask_control(request, answer)
+        except ConnectError:
+            response = self._ask_control(request, answer)
+        if code_of is not None and is_retriable(code_of(response), Stale.NOTHING):
+            raise RetriableError(ErrorCode(code_of(response)), type(request).__name__)
+        return response
+
+    def metadata(
+        self, topics: Iterable[str] | None = None, *, allow_auto_topic_creation: bool = False
+    ) -> MetadataResponse:
+        """Brokers, and the given topics or all; the view learns them."""
+        asked = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
+        request = MetadataRequest(topics=asked, allow_auto_topic_creation=allow_auto_topic_creation)
+        answer = self.ask_any(request, MetadataResponse)
+        self.view.learn(answer)
+        return answer
+
+    def ask_all(
+        self,
+        addresses: Sequence[Address],
+        request: Message,
+        answer: type[R],
+        code_of: Callable[[R], int],
+    ) -> list[R]:
+        """The answers of several brokers to the same request, unless a code is retriable."""
+        answers: list[R] = []
+        for address, response in zip(
+            addresses,
+            self.exchange([(address, request) for address in addresses], answer),
+            strict=True,
+        ):
+            if isinstance(response, ConnectError):
+                raise response
+            if is_retriable(code_of(response), Stale.NOTHING):
+                raise RetriableError(ErrorCode(code_of(response)), str(address))
+            answers.append(response)
+        return answers
+
+    # Leaders
+
+    def leader(self, partition: TopicPartition, *, refresh: bool = False) -> PartitionLeader:
+        """Who leads a partition, as it is known or, with `refresh`, as a broker tells now."""
+        known = None if refresh else self.view.leaders.get(partition)
+        if known is not None:
+            return known
+        (topic,) = self.metadata([partition.topic]).topics
+        if is_retriable(topic.error_code, Stale.METADATA):
+            raise RetriableError(ErrorCode(topic.error_code), str(partition))
+        if topic.error_code:
+            raise BrokerError(ErrorCode(topic.error_code), str(partition))
+        if all(row.partition_index != partition.partition for row in topic.partitions):
+            raise RetriableError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, str(partition))
+        known = self.view.leaders.get(partition)
+        if known is None:
+            raise RetriableError(ErrorCode.LEADER_NOT_AVAILABLE, str(partition))
+        return known
+
+    def ask_leader(
+        self,
+        partition: TopicPartition,
+        request: Message,
+        answer: type[R],
+        code_of: Callable[[R], int],
+        *,
+        version_max: int | None = None,
+    ) -> R:
+        """The answer of a partition's leader, unless its code is retriable."""
+        address = self.leader(partition).address
+        (response,) = self.exchange([(address, request)], answer, version_max=version_max)
+        if isinstance(response, ConnectError):
+            raise response
+        code = code_of(response)
+        if is_retriable(code, Stale.METADATA):
+            self.view.invalidate_leader(partition, code)
+            raise RetriableError(ErrorCode(code), str(partition))
+        return response
+
+    # Coordinators
+
+    def coordinators(self, kind: int, keys: Sequence[str]) -> dict[str, Address]:
+        """Who coordinates groups or transactional ids."""
+        known = self.view.coordinators
+        found = {key: known[Coordinated(kind, key)] for key in keys if (kind, key) in known}
+        unknown = [key for key in keys if key not in found]
+        while unknown:
+            request = FindCoordinatorRequest(
+                key=unknown[0], key_type=kind, coordinator_keys=unknown
+            )
+            answer = self.ask_any(request, FindCoordinatorResponse)
+            # Old versions answer about one key, at the top level.
+            rows = answer.coordinators or [
+                Coordinator(
+                    key=unknown[0],
+                    host=answer.host,
+                    port=answer.port,
+                    error_code=answer.error_code,
+                )
+            ]
+            for row in rows:
+                subject = f"the coordinator of {row.key}"
+                if is_retriable(row.error_code, Stale.COORDINATOR):
+                    raise RetriableError(ErrorCode(row.error_code), subject)
+                if row.error_code:
+                    raise BrokerError(ErrorCode(row.error_code), subject)
+                found[row.key] = Address(row.host, row.port)
+                self.view.learn_coordinator(Coordinated(kind, row.key), found[row.key])
+            unknown = [key for key in unknown if key not in found]
+        return found
+
+    def ask_coordinators(
+        self,
+        kind: int,
+        requests: Mapping[str, Message],
+        answer: type[R],
+        code_of: Callable[[R], int],
+        *,
+        version_max: int | None = None,
+    ) -> tuple[dict[str, R], dict[str, ConnectError | RetriableError]]:
+        """The answers of the coordinators of many, all asked at once, and what is to be retried."""
+        addresses = self.coordinators(kind, list(requests))
+        responses = self.exchange(
+            [(addresses[key], request) for key, request in requests.items()],
+            answer,
+            version_max=version_max,
+        )
+        answers: dict[str, R] = {}
+        failed: dict[str, ConnectError | RetriableError] = {}
+        for key, response in zip(requests, responses, strict=True):
+            if isinstance(response, ConnectError):
+                failed[key] = response
+            elif is_retriable(code := code_of(response), Stale.COORDINATOR):
+                self.view.invalidate_coordinator(Coordinated(kind, key), code)
+                failed[key] = RetriableError(ErrorCode(code), f"the coordinator of {key}")
+            else:
+                answers[key] = response
+        return answers, failed
+
+    # Many at once
+
+    def exchange(
+        self,
+        requests: Sequence[tuple[Address, Message]],
+        answer: type[R],
+        *,
+        version_max: int | None = None,
+    ) -> list[R | ConnectError]:
+        """The answers to requests to several brokers, in the order of the requests.
+
+        All are sent before the first answer is read, or at least many. A broker that cannot be
+        reached is forgotten by the view.
+        """
+        results: dict[int, R | ConnectError] = {}
+        by_address: dict[Address, list[int]] = {}
+        for at, (address, _) in enumerate(requests):
+            by_address.setdefault(address, []).append(at)
+        while by_address:
+            sent: dict[Address, tuple[WireConnection, list[int]]] = {}
+            try:
+                for address, places in list(by_address.items()):
+                    now = places[:_REQUESTS_IN_FLIGHT_MAX]
+                    try:
+                        connection = self.connect(address)
+                        assert not connection.in_flight
+                        sent[address] = (connection, now)
+                        for at in now:
+                            connection.send(requests[at][1], version_max=version_max)
+                    except ConnectError as error:
+                        self._lose(address, sent.pop(address, (None, now))[0])
+                        results.update(dict.fromkeys(by_address.pop(address), error))
+                for address, (connection, now) in sent.items():
+                    try:
+                        for at in now:
+                            results[at] = connection.receive(answer)
+                            by_address[address].remove(at)
+                    except ConnectError as error:
+                        self._lose(address, connection)
+                        results.update(dict.fromkeys(by_address[address], error))
+                        by_address[address].clear()
+                    if not by_address[address]:
+                        del by_address[address]
+            except BaseException:
+                # What is in flight would be taken for the answer of the next request.
+                for connection, _ in sent.values():
+                    if connection.in_flight:
+                        self.drop(connection)
+                raise
+        return [results[at] for at in range(len(requests))]
+
+    def _ask_control(self, request: Message, answer: type[R]) -> R:
+        address, connection = self._connect_any()
         try:
             return connection.call(request, answer)
         except ConnectError:
+            self._failed_s[address] = time.monotonic()
             self.drop(connection)
-        connection = self._any()
-        try:
-            return connection.call(request, answer)
-        except ConnectError:
+            raise
+        except BaseException:
             self.drop(connection)
             raise
 
-    def brokers(self) -> list[WireConnection]:
-        """A connection to every broker."""
-        return [self.connect(each.host, each.port) for each in self.metadata([]).brokers]
-
-    def leaders(self, topics: Iterable[str]) -> dict[TopicPartition, tuple[str, int]]:
-        """The address of the leader of every partition of some topics that has one."""
-        metadata = self.metadata(topics)
-        addresses = {each.node_id: (each.host, each.port) for each in metadata.brokers}
-        return {
-            TopicPartition(topic.name or "", each.partition_index): addresses[each.leader_id]
-            for topic in metadata.topics
-            for each in topic.partitions
-            if each.leader_id in addresses
-        }
-
-    def leader(self, topic: str, partition: int) -> WireConnection:
-        """A connection to the leader of a partition."""
-        address = self.leaders([topic]).get(TopicPartition(topic, partition))
-        if address is None:
-            raise ClientError(f"{topic}-{partition} does not exist or has no leader")
-        return self.connect(*address)
-
-    def transaction_coordinator(self, transactional_id: str) -> WireConnection:
-        """A connection to the broker that coordinates a transactional id."""
-        return self._coordinator(transactional_id, COORDINATOR_TRANSACTION)
-
-    def group_coordinator(self, group_id: str) -> WireConnection:
-        """A connection to the broker that coordinates a group."""
-        return self._coordinator(group_id, COORDINATOR_GROUP)
-
-    def connect(self, host: str, port: int) -> WireConnection:
-        """The connection to a broker, made if there is none."""
-        connection = self._connections.get((host, port))
-        if connection is None:
-            connection = self._open(host, port)
-            self._connections[host, port] = connection
-        return connection
-
-    def _coordinator(self, key: str, kind: int) -> WireConnection:
-        request = FindCoordinatorRequest(key=key, key_type=kind, coordinator_keys=[key])
-        answer = self.ask_any(request, FindCoordinatorResponse)
-        host, port, error_code = answer.host, answer.port, answer.error_code
-        if answer.coordinators:
-            row = answer.coordinators[0]
-            host, port, error_code = row.host, row.port, row.error_code
-        if error_code:
-            raise CoordinatorError(key, ErrorCode(error_code))
-        return self.connect(host, port)
-
-    def _any(self) -> WireConnection:
+    def _connect_any(self) -> tuple[Address, WireConnection]:
+        """Bootstrap addresses, then brokers that were heard of; those that failed come last."""
         if self._control is not None:
             return self._control
-        failure: ConnectError | None = None
-        known = [address for address in self._connections if address not in self._addresses]
-        for host, port in [*self._addresses, *known]:
+        candidates = dict.fromkeys([*self._bootstrap, *self.view.brokers.values()])
+        failures: list[ConnectError] = []
+        for address in sorted(candidates, key=lambda each: self._failed_s.get(each, 0.0)):
             try:
-                self._control = self._open(host, port)
+                self._control = (address, self._open(address))
             except ConnectError as error:
-                failure = error
+                failures.append(error)
             else:
                 return self._control
-        assert failure is not None
-        raise failure
+        raise ConnectError("; ".join(map(str, failures)))
 
-    def _open(self, host: str, port: int) -> WireConnection:
-        return WireConnection.open(host, port, client_id=self.client_id, timeout_s=self.timeout_s)
+    def _open(self, address: Address) -> WireConnection:
+        try:
+            connection = WireConnection.open(
+                *address, client_id=self.client_id, timeout_s=self.timeout_s
+            )
+        except ConnectError:
+            self._failed_s[address] = time.monotonic()
+            raise
+        self._failed_s.pop(address, None)
+        return connection
+
+    def _lose(self, address: Address, connection: WireConnection | None) -> None:
+        if connection is not None:
+            self.drop(connection)
+        self.view.invalidate_broker(address)
 
 
-def _parse_address(text: str) -> tuple[str, int]:
+def _parse_address(text: str) -> Address:
     host, separator, port = text.strip().rpartition(":")
     if not separator or not port.isdigit():
         raise ClientError(f"{text!r} is not HOST:PORT")
-    return host.strip("[]"), int(port)
+    return Address(host.strip("[]"), int(port))

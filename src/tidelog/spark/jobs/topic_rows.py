@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+from tidelog.client.cluster import ClusterClient
 from tidelog.protocol.apis.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -28,6 +29,7 @@ from tidelog.spark.schema import arrow_schema
 from tidelog.spark.subscribed_topics import SubscribedTopics
 
 _TOPIC_RESOURCE = 2
+_TIMEOUT_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +86,8 @@ class Topic:
     def partition_count(self) -> int:
         """How many partitions the topic has, also if not all are to be read."""
         with lent_cluster(self._bootstrap) as pooled:
-            (found,) = pooled.cluster.metadata([self._topic]).topics
+            client = ClusterClient(pooled.cluster, _TIMEOUT_S)
+            (found,) = client.metadata([self._topic]).topics
         return len(found.partitions)
 
     def ranges(self, start: Bound, end: Bound) -> Ranges:
@@ -123,8 +126,10 @@ class Topic:
             configuration_keys=["cleanup.policy"],
         )
         with lent_cluster(self._bootstrap) as pooled:
-            answer = pooled.cluster.ask_any(
-                DescribeConfigsRequest(resources=[resource]), DescribeConfigsResponse
+            answer = ClusterClient(pooled.cluster, _TIMEOUT_S).ask_any(
+                DescribeConfigsRequest(resources=[resource]),
+                DescribeConfigsResponse,
+                lambda response: response.results[0].error_code,
             )
         result = answer.results[0]
         if result.error_code:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from tidelog.client.cluster import COORDINATOR_GROUP, COORDINATOR_TRANSACTION, WireConnection
+from tidelog.client.cluster import Address as WireAddress
 from tidelog.client.errors import ConnectError
 from tidelog.protocol.apis.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from tidelog.protocol.apis.create_topics import (
@@ -196,7 +197,7 @@ class Brokers:
 
     def connect(self, address: Address) -> WireConnection:
         """The connection to a broker; ConnectError if it does not answer."""
-        return self._cluster.connect(*address)
+        return self._cluster.connect(WireAddress(*address))
 
     def drop(self, connection: WireConnection) -> None:
         """Forget a connection that failed, or whose answers nobody wants any more."""
