@@ -11,12 +11,19 @@ import logging
 import time
 from collections.abc import Generator, Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NoReturn
 
 import pyarrow as pa
 
-from tidelog.client.cluster import PartitionLeader, Retries, Stale, WireConnection, is_retriable
+from tidelog.client.cluster import (
+    RETRY_BACKOFF,
+    PartitionLeader,
+    Retries,
+    Stale,
+    WireConnection,
+    is_retriable,
+)
 from tidelog.client.cluster.local import LocalConnection
 from tidelog.client.errors import BrokerError, ConnectError, RetriableError, RetriesExhausted
 from tidelog.protocol.api_keys import ApiKey
@@ -46,8 +53,8 @@ from tidelog.spark.topic_identity import is_other_topic
 _log = logging.getLogger(__name__)
 
 _MAX_WAIT_MS = 500
-_PAUSE_S_MIN = 0.02
-_PAUSE_S_MAX = 1.0
+_PAUSE_S = 0.02
+_BACKOFF = replace(RETRY_BACKOFF, first_s=_PAUSE_S, longest_s=1.0)
 _CALL_TIMEOUT_S_MAX = 10.0
 _READ_COMMITTED = 1
 _EARLIEST_LOCAL = -4
@@ -156,9 +163,7 @@ class _RangeFetch:
         self._empty_answers = 0
         self._local_failures = 0
         # They begin again with all progress.
-        self._retries = Retries(
-            settings.timeout_s, pause_s_min=_PAUSE_S_MIN, pause_s_max=_PAUSE_S_MAX
-        )
+        self._retries = Retries(settings.timeout_s, backoff=_BACKOFF)
 
     def answers(self) -> Generator[_Fetched, None, None]:
         """What the broker answers until the range is complete."""
@@ -389,7 +394,7 @@ class _RangeFetch:
     def _check_patience(self, problem: str) -> None:
         if self._retries.is_over:
             raise self._too_late(problem)
-        time.sleep(_PAUSE_S_MIN)
+        time.sleep(_PAUSE_S)
 
     def _wait_after(self, error: ConnectError | RetriableError) -> None:
         is_gone = isinstance(error, RetriableError) and error.code in _TOPIC_IS_GONE

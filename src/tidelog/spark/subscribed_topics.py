@@ -7,10 +7,18 @@ one round trip after the one for metadata.
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from tidelog.client.cluster import Cluster, Retries, Stale, is_retriable, list_offsets, retrying
+from tidelog.client.cluster import (
+    RETRY_BACKOFF,
+    Cluster,
+    Retries,
+    Stale,
+    is_retriable,
+    list_offsets,
+    retrying,
+)
 from tidelog.client.errors import BrokerError, RetriableError, RetriesExhausted
 from tidelog.protocol.errors import ErrorCode
 from tidelog.protocol.topic_partition import TopicPartition
@@ -21,6 +29,7 @@ from tidelog.spark.options import SourceOptions
 
 T = TypeVar("T")
 
+# A broker that is away may be so for long, even if offsets are to be asked for at once.
 _PAUSE_S_MIN = 0.01
 
 
@@ -101,9 +110,11 @@ class SubscribedTopics:
 
     def _until_answered(self, ask: Callable[[Cluster, Retries], T]) -> T:
         options = self._options
-        # A broker that is away may be so for long, even if offsets are to be asked for at once.
         pause_s = max(options.offset_retry_interval_s, _PAUSE_S_MIN)
-        retries = Retries(options.api_timeout_s, pause_s_min=pause_s)
+        backoff = replace(
+            RETRY_BACKOFF, first_s=pause_s, longest_s=max(pause_s, RETRY_BACKOFF.longest_s)
+        )
+        retries = Retries(options.api_timeout_s, backoff=backoff)
         try:
             with lent_cluster(
                 options.bootstrap, options.client_id, options.request_timeout_s

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tidelog.client.cluster import Retries, Stale, is_retriable, retrying
+from tidelog.client.backoff import Backoff
+from tidelog.client.cluster import ANY_BROKER, Retries, Stale, is_retriable, retrying
 from tidelog.client.errors import BrokerError, ConnectError, RetriableError, RetriesExhausted
 from tidelog.protocol.errors import ErrorCode
 
@@ -20,9 +21,8 @@ class Clock:
 
 
 def retries_on(clock: Clock, timeout_s: float) -> Retries:
-    return Retries(
-        timeout_s, pause_s_min=0.1, pause_s_max=0.4, clock=lambda: clock.now_s, sleep=clock.sleep
-    )
+    backoff = Backoff(first_s=0.1, longest_s=0.4, jitter=0.2)
+    return Retries(timeout_s, backoff=backoff, clock=lambda: clock.now_s, sleep=clock.sleep)
 
 
 def test_pauses_double_with_jitter_up_to_the_longest() -> None:
@@ -81,7 +81,7 @@ def test_a_call_retries_what_concerns_its_route() -> None:
     assert is_retriable(ErrorCode.NOT_COORDINATOR, Stale.COORDINATOR)
     assert not is_retriable(ErrorCode.NOT_COORDINATOR, Stale.METADATA)
     assert is_retriable(ErrorCode.NOT_COORDINATOR)
-    assert is_retriable(ErrorCode.REQUEST_TIMED_OUT, Stale.NOTHING)
-    assert not is_retriable(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, Stale.NOTHING)
+    assert is_retriable(ErrorCode.REQUEST_TIMED_OUT, ANY_BROKER)
+    assert not is_retriable(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ANY_BROKER)
     assert not is_retriable(ErrorCode.NONE)
     assert not is_retriable(999)

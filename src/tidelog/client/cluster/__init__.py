@@ -10,15 +10,25 @@ from tidelog.client.cluster.client import ClusterClient
 from tidelog.client.cluster.cluster import COORDINATOR_GROUP, COORDINATOR_TRANSACTION, Cluster
 from tidelog.client.cluster.connection import WireConnection
 from tidelog.client.cluster.offsets import EARLIEST, LATEST, list_offsets
-from tidelog.client.cluster.retrying import RETRIABLE, Retries, Stale, is_retriable, retrying
+from tidelog.client.cluster.retrying import (
+    ANY_BROKER,
+    RETRIABLE,
+    RETRY_BACKOFF,
+    Retries,
+    Stale,
+    is_retriable,
+    retrying,
+)
 from tidelog.client.cluster.view import Address, ClusterView, Coordinated, PartitionLeader
 
 __all__ = [
+    "ANY_BROKER",
     "COORDINATOR_GROUP",
     "COORDINATOR_TRANSACTION",
     "EARLIEST",
     "LATEST",
     "RETRIABLE",
+    "RETRY_BACKOFF",
     "Address",
     "Cluster",
     "ClusterClient",

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from tidelog.client.cluster.connection import WireConnection
-from tidelog.client.cluster.retrying import Stale, is_retriable
+from tidelog.client.cluster.retrying import ANY_BROKER, Stale, is_retriable
 from tidelog.client.cluster.view import Address, ClusterView, Coordinated, PartitionLeader
 from tidelog.client.errors import BrokerError, ClientError, ConnectError, RetriableError
 from tidelog.protocol.apis.find_coordinator import (
@@ -111,7 +111,7 @@ class Cluster:
             response = self._ask_control(request, answer)
         except ConnectError:
             response = self._ask_control(request, answer)
-        if code_of is not None and is_retriable(code_of(response), Stale.NOTHING):
+        if code_of is not None and is_retriable(code_of(response), ANY_BROKER):
             raise RetriableError(ErrorCode(code_of(response)), type(request).__name__)
         return response
 
@@ -141,7 +141,7 @@ class Cluster:
         ):
             if isinstance(response, ConnectError):
                 raise response
-            if is_retriable(code_of(response), Stale.NOTHING):
+            if is_retriable(code_of(response), ANY_BROKER):
                 raise RetriableError(ErrorCode(code_of(response)), str(address))
             answers.append(response)
         return answers

@@ -8,19 +8,19 @@ the caller's to judge. So UNKNOWN_TOPIC_OR_PARTITION is retried for a fetch, sin
 just been elected may not know the partition yet, while for an offset commit it is the answer.
 """
 
-import random
 import time
 from collections import Counter
 from collections.abc import Callable
 from enum import Flag
 from typing import TypeVar
 
+from tidelog.client.backoff import Backoff
 from tidelog.client.errors import ConnectError, RetriableError, RetriesExhausted
 from tidelog.protocol.errors import ErrorCode
 
 T = TypeVar("T")
 
-_JITTER = 0.2
+RETRY_BACKOFF = Backoff(first_s=0.002, longest_s=0.5, jitter=0.2)
 
 
 class Stale(Flag):
@@ -32,6 +32,9 @@ class Stale(Flag):
     EVERYTHING = METADATA | COORDINATOR
     """What the broker led or coordinated may all have moved."""
 
+
+ANY_BROKER = Stale.COORDINATOR
+"""The route of a call to any broker, which may itself ask a coordinator or the controller."""
 
 RETRIABLE: dict[ErrorCode, Stale] = {
     # The broker is stopping, or has lost a disk or its connection to the others.
@@ -73,31 +76,26 @@ RETRIABLE: dict[ErrorCode, Stale] = {
 def is_retriable(code: int, route: Stale = Stale.EVERYTHING) -> bool:
     """Whether a call that was refused may succeed when it is made again.
 
-    `route` is what the call was routed by: METADATA to a leader, COORDINATOR to a coordinator,
-    NOTHING to any broker. Without it every retriable error counts.
+    `route` is what the call was routed by: METADATA to a leader, COORDINATOR to a coordinator, or
+    ANY_BROKER. Without it every retriable error counts.
     """
     stale = RETRIABLE.get(ErrorCode(code))
     return stale is not None and (stale is Stale.NOTHING or bool(stale & route))
 
 
 class Retries:
-    """The tries of one call: pauses that double, with jitter, until a deadline.
-
-    The jitter keeps clients that lost the same broker from coming back in step.
-    """
+    """The tries of one call, with pauses between them, until a deadline."""
 
     def __init__(
         self,
         timeout_s: float,
         *,
-        pause_s_min: float = 0.01,
-        pause_s_max: float = 0.5,
+        backoff: Backoff = RETRY_BACKOFF,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self.timeout_s = timeout_s
-        self._pause_s_min = pause_s_min
-        self._pause_s_max = max(pause_s_min, pause_s_max)
+        self._backoff = backoff
         self._clock = clock
         self._sleep = sleep
         self._reasons: Counter[str] = Counter()
@@ -106,7 +104,6 @@ class Retries:
     def restart(self) -> None:
         """Something succeeded: the deadline, the pauses and the reasons begin from here."""
         self._start_s = self._clock()
-        self._pause_s = self._pause_s_min
         self._reasons.clear()
 
     @property
@@ -127,9 +124,7 @@ class Retries:
             raise RetriesExhausted(
                 f"{doing}: no success within {self.timeout_s:g} s; {self.tried(reason)}"
             )
-        pause_s = self._pause_s * random.uniform(1 - _JITTER, 1 + _JITTER)
-        self._sleep(min(pause_s, left_s))
-        self._pause_s = min(2 * self._pause_s, self._pause_s_max)
+        self._sleep(min(self._backoff.pause_s(self._reasons.total()), left_s))
 
     def tried(self, last: object) -> str:
         """How often it was tried, with the reasons of the failures and the last one."""
