@@ -75,7 +75,7 @@ class Script:
         ErrorCode.BROKER_NOT_AVAILABLE,
     ],
 )
-def test_what_passes_is_waited_for(code: ErrorCode) -> None:
+def test_retriable_errors_are_retried(code: ErrorCode) -> None:
     script = Script([code, code])
     assert script.latest() == {TopicPartition("orders", 0): END}
     assert len(script.asked) == 3
@@ -84,7 +84,7 @@ def test_what_passes_is_waited_for(code: ErrorCode) -> None:
 @pytest.mark.parametrize(
     "code", [ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.UNKNOWN_SERVER_ERROR]
 )
-def test_what_does_not_pass_fails_at_once(code: ErrorCode) -> None:
+def test_other_errors_fail_at_once(code: ErrorCode) -> None:
     script = Script([code])
     with pytest.raises(SparkError, match=f"orders-0: {code.name}"):
         script.latest()

@@ -35,7 +35,14 @@ from tidelog.protocol.apis.offset_commit import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
+from tidelog.protocol.apis.produce import (
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
 from tidelog.protocol.errors import ErrorCode
+from tidelog.protocol.record_batch import read_header
 from tidelog.protocol.topic_partition import TopicPartition
 
 T = TypeVar("T")
@@ -46,6 +53,7 @@ VERSIONS = {
     ApiKey.LIST_OFFSETS: (1, 11),
     ApiKey.FIND_COORDINATOR: (0, 6),
     ApiKey.OFFSET_COMMIT: (2, 9),
+    ApiKey.PRODUCE: (3, 12),
 }
 
 
@@ -63,24 +71,34 @@ class ScriptedCluster:
     refusals: dict[int, list[ErrorCode]] = field(default_factory=dict)
     asked: list[tuple[int, str]] = field(default_factory=list)
     """The node and the name of each request, without those for metadata."""
+    stored: list[tuple[int, int, int]] = field(default_factory=list)
+    """The node, the partition and the base sequence of each batch that was acknowledged."""
     partitions_asked: list[list[int]] = field(default_factory=list)
     metadata_count: int = 0
     brokers: list[ScriptedBroker] = field(default_factory=list)
 
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(each.bootstrap for each in self.brokers)
+
     @contextmanager
     def client(self, nodes: int = 2, timeout_s: float = 30.0) -> Iterator[ClusterClient]:
+        with self.running(nodes), Cluster(self.bootstrap, timeout_s=10.0) as cluster:
+            yield ClusterClient(cluster, timeout_s)
+
+    @contextmanager
+    def running(self, nodes: int = 2) -> Iterator[None]:
         for node in range(nodes):
             answers: dict[ApiKey, Answer] = {
                 ApiKey.METADATA: self._metadata,
                 ApiKey.FIND_COORDINATOR: partial(self._find_coordinator, node),
                 ApiKey.LIST_OFFSETS: partial(self._list_offsets, node),
                 ApiKey.OFFSET_COMMIT: partial(self._offset_commit, node),
+                ApiKey.PRODUCE: partial(self._produce, node),
             }
             self.brokers.append(ScriptedBroker(answers, VERSIONS))
-        bootstrap = ",".join(each.bootstrap for each in self.brokers)
         try:
-            with Cluster(bootstrap, timeout_s=10.0) as cluster:
-                yield ClusterClient(cluster, timeout_s)
+            yield
         finally:
             for each in self.brokers:
                 each.stop()
@@ -144,6 +162,18 @@ class ScriptedCluster:
         return OffsetCommitResponse(
             topics=[OffsetCommitResponseTopic(name="orders", partitions=[row])]
         )
+
+    def _produce(self, node: int, request: ProduceRequest) -> ProduceResponse:
+        self.asked.append((node, "produce"))
+        code = self._refusal(node)
+        rows = []
+        for row in request.topic_data[0].partition_data:
+            rows.append(PartitionProduceResponse(index=row.index, error_code=code))
+            if not code:
+                header = read_header(memoryview(row.records or b""), 0)
+                self.stored.append((node, row.index, header.base_sequence))
+        topic = TopicProduceResponse(name="orders", partition_responses=rows)
+        return ProduceResponse(responses=[topic])
 
     def _refusal(self, node: int) -> ErrorCode:
         codes = self.refusals.get(node)
