@@ -13,11 +13,16 @@ class ConnectError(ClientError):
 
 
 class BrokerError(ClientError):
-    """A broker answered with an error; `code` says which."""
+    """A broker answered with an error; `code` says which, `message` what the broker says of it."""
 
-    def __init__(self, code: ErrorCode, subject: str) -> None:
-        super().__init__(f"{subject}: {code.name}")
+    def __init__(self, code: ErrorCode, subject: str, message: str | None = None) -> None:
+        told = f"{message} ({code.name})" if message else code.name
+        super().__init__(f"{subject}: {told}")
         self.code = code
+
+
+class NotServedError(ClientError):
+    """The broker does not serve an API, or none of the versions of it that this client knows."""
 
 
 class RetriableError(BrokerError):

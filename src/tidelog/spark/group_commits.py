@@ -12,7 +12,7 @@ hears that a micro-batch is complete. `tidelog.spark.session()` adds it.
 import logging
 import time
 
-from tidelog.client.cluster import COORDINATOR_GROUP, ClusterClient, Stale, is_retriable
+from tidelog.client.cluster import COORDINATOR_GROUP, ClusterClient, Stale, worst_code
 from tidelog.client.errors import BrokerError, RetriesExhausted
 from tidelog.protocol.apis.offset_commit import (
     OffsetCommitRequest,
@@ -120,7 +120,7 @@ class GroupCommits:
                 self._group_id,
                 request,
                 OffsetCommitResponse,
-                _worst_code,
+                lambda response: worst_code(_refusals(response), Stale.COORDINATOR),
                 version_max=_NAMES_UP_TO,
             )
         return _refusals(answer)
@@ -129,10 +129,3 @@ class GroupCommits:
 def _refusals(answer: OffsetCommitResponse) -> set[ErrorCode]:
     codes = {ErrorCode(row.error_code) for topic in answer.topics for row in topic.partitions}
     return codes - _HARMLESS
-
-
-def _worst_code(answer: OffsetCommitResponse) -> int:
-    """An error that is not retriable, if there is one."""
-    refused = _refusals(answer)
-    fatal = [each for each in refused if not is_retriable(each, Stale.COORDINATOR)]
-    return min(fatal or refused, default=ErrorCode.NONE)

@@ -9,6 +9,7 @@ with several requests in flight.
 from tidelog.client.cluster.client import ClusterClient
 from tidelog.client.cluster.cluster import COORDINATOR_GROUP, COORDINATOR_TRANSACTION, Cluster
 from tidelog.client.cluster.connection import WireConnection
+from tidelog.client.cluster.groups import GroupDescription, GroupMember, Groups
 from tidelog.client.cluster.offsets import EARLIEST, LATEST, list_offsets
 from tidelog.client.cluster.retrying import (
     ANY_BROKER,
@@ -18,7 +19,9 @@ from tidelog.client.cluster.retrying import (
     Stale,
     is_retriable,
     retrying,
+    worst_code,
 )
+from tidelog.client.cluster.topics import Topics
 from tidelog.client.cluster.view import Address, ClusterView, Coordinated, PartitionLeader
 
 __all__ = [
@@ -34,11 +37,16 @@ __all__ = [
     "ClusterClient",
     "ClusterView",
     "Coordinated",
+    "GroupDescription",
+    "GroupMember",
+    "Groups",
     "PartitionLeader",
     "Retries",
     "Stale",
+    "Topics",
     "WireConnection",
     "is_retriable",
     "list_offsets",
     "retrying",
+    "worst_code",
 ]

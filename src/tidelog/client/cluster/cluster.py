@@ -201,6 +201,7 @@ class Cluster:
             rows = answer.coordinators or [
                 Coordinator(
                     key=unknown[0],
+                    node_id=answer.node_id,
                     host=answer.host,
                     port=answer.port,
                     error_code=answer.error_code,
@@ -213,6 +214,7 @@ class Cluster:
                 if row.error_code:
                     raise BrokerError(ErrorCode(row.error_code), subject)
                 found[row.key] = Address(row.host, row.port)
+                self.view.brokers[row.node_id] = found[row.key]
                 self.view.learn_coordinator(Coordinated(kind, row.key), found[row.key])
             unknown = [key for key in unknown if key not in found]
         return found

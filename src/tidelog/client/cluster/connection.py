@@ -11,7 +11,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self, TypeVar
 
-from tidelog.client.errors import ClientError, ConnectError
+from tidelog.client.errors import ClientError, ConnectError, NotServedError
 from tidelog.protocol.api_keys import ApiKey
 from tidelog.protocol.apis.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from tidelog.protocol.errors import ErrorCode
@@ -83,12 +83,12 @@ class WireConnection:
         served = self._versions.get(api_key)
         known = messages_of(api_key).request
         if served is None:
-            raise ClientError(f"{self.address} does not serve {api_key.name}")
+            raise NotServedError(f"{self.address} does not serve {api_key.name}")
         newest = min(served[1], known.MAX_VERSION)
         if version_max is not None:
             newest = min(newest, version_max)
         if newest < max(served[0], known.MIN_VERSION):
-            raise ClientError(
+            raise NotServedError(
                 f"{self.address} serves {api_key.name} {served[0]}-{served[1]}, "
                 f"this client knows {known.MIN_VERSION}-{known.MAX_VERSION}"
             )

@@ -10,7 +10,7 @@ just been elected may not know the partition yet, while for an offset commit it 
 
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import Flag
 from typing import TypeVar
 
@@ -81,6 +81,13 @@ def is_retriable(code: int, route: Stale = Stale.EVERYTHING) -> bool:
     """
     stale = RETRIABLE.get(ErrorCode(code))
     return stale is not None and (stale is Stale.NOTHING or bool(stale & route))
+
+
+def worst_code(codes: Iterable[int], route: Stale) -> int:
+    """Of the errors of one answer that decides: one that is not retriable, else any, else 0."""
+    refused = [code for code in codes if code]
+    fatal = [code for code in refused if not is_retriable(code, route)]
+    return next(iter(fatal or refused), 0)
 
 
 class Retries:
