@@ -69,6 +69,11 @@ def __getattr__(name: str) -> object:
     place = _PLACES.get(name)
     if place is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = getattr(import_module(f"{__name__}.{place}"), name)
+    try:
+        found = getattr(import_module(f"{__name__}.{place}"), name)
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            f'{__name__}.{name} needs {error.name}: pip install "tidelog[client]"', name=error.name
+        ) from error
     globals()[name] = found
     return found

@@ -189,8 +189,11 @@ class Cluster:
 
     def coordinators(self, kind: int, keys: Sequence[str]) -> dict[str, Address]:
         """Who coordinates groups or transactional ids."""
-        known = self.view.coordinators
-        found = {key: known[Coordinated(kind, key)] for key in keys if (kind, key) in known}
+        found: dict[str, Address] = {}
+        for key in keys:
+            known = self.view.coordinators.get(Coordinated(kind, key))
+            if known is not None:
+                found[key] = known
         unknown = [key for key in keys if key not in found]
         while unknown:
             request = FindCoordinatorRequest(

@@ -82,6 +82,10 @@ def _attempt(
                     del waiting[at][name]
     if failure is not None:
         raise failure
+    for each in waiting:
+        # Others that share the view may have invalidated a leader meanwhile.
+        for name in each:
+            raise RetriableError(ErrorCode.LEADER_NOT_AVAILABLE, str(name))
 
 
 def _find_leaders(cluster: Cluster, waiting: list[_Timestamps]) -> RetriableError | None:

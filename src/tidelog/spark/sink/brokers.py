@@ -70,10 +70,9 @@ class Brokers:
     def partition_count(self, topic: str) -> int:
         """The number of a topic's partitions. The broker may make the topic for being asked."""
         known = self._view.topics.get(topic)
-        if known is None or time.monotonic() - known.read_s > _TOPIC_AGE_S_MAX:
-            self.refresh_topics([topic])
-            known = self._view.topics[topic]
-        return known.partition_count
+        if known is not None and time.monotonic() - known.read_s <= _TOPIC_AGE_S_MAX:
+            return known.partition_count
+        return self.refresh_topics([topic])[topic]
 
     def leader(self, partition: TopicPartition) -> Address | None:
         """Where a partition is written to; None if that is not known."""
@@ -84,16 +83,18 @@ class Brokers:
         """Forget who leads a partition if an error shows that to be out of date."""
         self._view.invalidate_leader(partition, code)
 
-    def refresh_topics(self, topics: Iterable[str], timeout_s: float | None = None) -> None:
-        """Ask where the partitions of these topics are now."""
+    def refresh_topics(
+        self, topics: Iterable[str], timeout_s: float | None = None
+    ) -> dict[str, int]:
+        """Ask where the partitions of these topics are now, and how many."""
         names = sorted(topics)
-        retrying(
+        return retrying(
             lambda: self._ask_topics(names),
             f"no partitions of {', '.join(names)}",
             Retries(self._max_block_s if timeout_s is None else timeout_s),
         )
 
-    def _ask_topics(self, names: list[str]) -> None:
+    def _ask_topics(self, names: list[str]) -> dict[str, int]:
         answer = self._cluster.metadata(names, allow_auto_topic_creation=True)
         for topic in answer.topics:
             code = ErrorCode(topic.error_code)
@@ -103,6 +104,7 @@ class Brokers:
                 raise RetriableError(code, topic.name or "")
             if code:
                 raise SparkError(f"the topic {topic.name!r} cannot be written to: {code.name}")
+        return {topic.name or "": len(topic.partitions) for topic in answer.topics}
 
     def create_compacted_topic(self, name: str) -> None:
         """Make a topic of one partition if it is not there."""
