@@ -7,7 +7,7 @@ what was relied on is invalidated, and the next attempt asks again who leads or 
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from tidelog.client.cluster.connection import WireConnection
 from tidelog.client.cluster.retrying import ANY_BROKER, Stale, is_retriable
@@ -264,42 +264,10 @@ class Cluster:
         All are sent before the first answer is read, or at least many. A broker that cannot be
         reached is forgotten by the view.
         """
-        results: dict[int, R | ConnectError] = {}
-        by_address: dict[Address, list[int]] = {}
-        for at, (address, _) in enumerate(requests):
-            by_address.setdefault(address, []).append(at)
-        while by_address:
-            sent: dict[Address, tuple[WireConnection, list[int]]] = {}
-            try:
-                for address, places in list(by_address.items()):
-                    now = places[:_REQUESTS_IN_FLIGHT_MAX]
-                    try:
-                        connection = self.connect(address)
-                        assert not connection.in_flight
-                        sent[address] = (connection, now)
-                        for at in now:
-                            connection.send(requests[at][1], version_max=version_max)
-                    except ConnectError as error:
-                        self._lose(address, sent.pop(address, (None, now))[0])
-                        results.update(dict.fromkeys(by_address.pop(address), error))
-                for address, (connection, now) in sent.items():
-                    try:
-                        for at in now:
-                            results[at] = connection.receive(answer)
-                            by_address[address].remove(at)
-                    except ConnectError as error:
-                        self._lose(address, connection)
-                        results.update(dict.fromkeys(by_address[address], error))
-                        by_address[address].clear()
-                    if not by_address[address]:
-                        del by_address[address]
-            except BaseException:
-                # What is in flight would be taken for the answer of the next request.
-                for connection, _ in sent.values():
-                    if connection.in_flight:
-                        self.drop(connection)
-                raise
-        return [results[at] for at in range(len(requests))]
+        exchange = _Exchange(self, requests, answer, version_max)
+        while exchange.waiting:
+            exchange.run_round()
+        return [exchange.results[at] for at in range(len(requests))]
 
     def _ask_control(self, request: Message, answer: type[R]) -> R:
         address, connection = self._connect_any()
@@ -339,10 +307,69 @@ class Cluster:
         self._failed_s.pop(address, None)
         return connection
 
-    def _lose(self, address: Address, connection: WireConnection | None) -> None:
-        if connection is not None:
-            self.drop(connection)
-        self.view.invalidate_broker(address)
+
+class _Exchange(Generic[R]):
+    """Requests to several brokers, and their answers by the places of the requests."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        requests: Sequence[tuple[Address, Message]],
+        answer: type[R],
+        version_max: int | None,
+    ) -> None:
+        self._cluster = cluster
+        self._requests = requests
+        self._answer = answer
+        self._version_max = version_max
+        self.results: dict[int, R | ConnectError] = {}
+        self.waiting: dict[Address, list[int]] = {}
+        """The places of the requests that have no result, by broker."""
+        for at, (address, _) in enumerate(requests):
+            self.waiting.setdefault(address, []).append(at)
+
+    def run_round(self) -> None:
+        """Send some requests to every broker, then receive the answers of all."""
+        connections: dict[Address, WireConnection] = {}
+        try:
+            for address in list(self.waiting):
+                self._attempt(self._send, address, connections)
+            for address in list(connections):
+                self._attempt(self._receive, address, connections)
+        except BaseException:
+            # What is still in flight would be taken for the answer of the next request.
+            for connection in connections.values():
+                self._cluster.drop(connection)
+            raise
+
+    def _attempt(
+        self,
+        step: Callable[[Address, dict[Address, WireConnection]], None],
+        address: Address,
+        connections: dict[Address, WireConnection],
+    ) -> None:
+        try:
+            step(address, connections)
+        except ConnectError as error:
+            if address in connections:
+                self._cluster.drop(connections.pop(address))
+            self._cluster.view.invalidate_broker(address)
+            self.results.update(dict.fromkeys(self.waiting.pop(address), error))
+
+    def _send(self, address: Address, connections: dict[Address, WireConnection]) -> None:
+        connection = self._cluster.connect(address)
+        assert not connection.in_flight
+        connections[address] = connection
+        for at in self.waiting[address][:_REQUESTS_IN_FLIGHT_MAX]:
+            connection.send(self._requests[at][1], version_max=self._version_max)
+
+    def _receive(self, address: Address, connections: dict[Address, WireConnection]) -> None:
+        places = self.waiting[address]
+        while connections[address].in_flight:
+            self.results[places[0]] = connections[address].receive(self._answer)
+            places.pop(0)
+        if not places:
+            del self.waiting[address]
 
 
 def _parse_address(text: str) -> Address:
