@@ -39,6 +39,15 @@ def test_a_cluster_is_not_kept_after_an_exception(bootstrap: str) -> None:
         second.cluster.metadata([])
 
 
+def test_what_was_heard_outlives_the_connections_that_it_was_heard_on(bootstrap: str) -> None:
+    with pytest.raises(RuntimeError), lent_cluster(bootstrap, "heard") as first:
+        first.cluster.metadata([])
+        raise RuntimeError
+    with lent_cluster(bootstrap, "heard by another") as second:
+        assert second.cluster.view is first.cluster.view
+        assert second.cluster.view.brokers
+
+
 def test_no_kept_cluster_outlives_its_broker(bootstrap: str) -> None:
     with lent_cluster(bootstrap, "gone") as first:
         pass
