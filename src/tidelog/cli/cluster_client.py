@@ -10,7 +10,6 @@ from tidelog.protocol.errors import ErrorCode
 
 CALL_TIMEOUT_S = 15.0
 
-_ANSWER_TIMEOUT_S = 10.0
 _NOT_FOUND = frozenset(
     {
         ErrorCode.GROUP_ID_NOT_FOUND,
@@ -32,7 +31,7 @@ def cluster_client(
     """
     client_id = _client_id(settings or {})
     try:
-        with Cluster(bootstrap, client_id=client_id, timeout_s=_ANSWER_TIMEOUT_S) as cluster:
+        with Cluster(bootstrap, client_id=client_id, timeout_s=CALL_TIMEOUT_S) as cluster:
             try:
                 cluster.metadata([])
             except ConnectError as error:

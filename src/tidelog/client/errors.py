@@ -12,6 +12,10 @@ class ConnectError(ClientError):
     """No broker answered at the given addresses."""
 
 
+class AnswerTimeout(ConnectError):
+    """A broker was asked and did not answer in time; it may do what it was asked all the same."""
+
+
 class BrokerError(ClientError):
     """A broker answered with an error; `code` says which, `message` what the broker says of it."""
 

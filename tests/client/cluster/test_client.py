@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import re
+import threading
 
 import pytest
 
+from tests.client.cluster.scripted_broker import Answer, ScriptedBroker
 from tests.client.cluster.scripted_cluster import ScriptedCluster, orders
 from tidelog.client.cluster import (
     COORDINATOR_GROUP,
     LATEST,
     RETRIABLE,
+    Cluster,
     ClusterClient,
     Stale,
+    Topics,
 )
 from tidelog.client.errors import BrokerError, ClientError, RetriesExhausted
+from tidelog.protocol.api_keys import ApiKey
+from tidelog.protocol.apis.create_topics import CreateTopicsRequest
 from tidelog.protocol.apis.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from tidelog.protocol.apis.list_offsets import (
     ListOffsetsPartition,
@@ -265,6 +271,29 @@ def test_brokers_that_were_heard_of_are_asked_when_the_bootstrap_vanishes() -> N
         client.metadata([])
         script.brokers[0].stop()
         assert client.metadata([]).brokers
+
+
+# Changes
+
+
+def test_a_change_that_is_not_answered_is_not_made_again() -> None:
+    asked: list[CreateTopicsRequest] = []
+    release = threading.Event()
+
+    def create(request: CreateTopicsRequest) -> None:
+        asked.append(request)
+        release.wait(30)
+
+    answers: dict[ApiKey, Answer] = {ApiKey.CREATE_TOPICS: create}
+    with (
+        ScriptedBroker(answers, {ApiKey.CREATE_TOPICS: (2, 7)}) as broker,
+        Cluster(broker.bootstrap, timeout_s=0.2) as cluster,
+    ):
+        text = r"did not answer CREATE_TOPICS within 0\.2 s; it may be done all the same"
+        with pytest.raises(ClientError, match=text):
+            Topics(ClusterClient(cluster, 5.0)).create(["orders"])
+        release.set()
+    assert len(asked) == 1
 
 
 # Deadlines

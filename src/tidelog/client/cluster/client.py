@@ -6,7 +6,7 @@ from typing import TypeVar
 from tidelog.client.cluster.cluster import Cluster
 from tidelog.client.cluster.offsets import list_offsets
 from tidelog.client.cluster.retrying import Retries, retrying
-from tidelog.client.errors import ConnectError, RetriableError
+from tidelog.client.errors import AnswerTimeout, ClientError, ConnectError, RetriableError
 from tidelog.protocol.apis.metadata import MetadataResponse
 from tidelog.protocol.schema import Message
 from tidelog.protocol.topic_partition import TopicPartition
@@ -38,6 +38,20 @@ class ClusterClient:
             type(request).__name__,
             self._retries(),
         )
+
+    def change(self, request: Message, answer: type[R], code_of: Callable[[R], int]) -> R:
+        """The same for a request that is refused where it was done before.
+
+        If no answer comes it is not made again, as the broker may be at it still: ClientError.
+        """
+
+        def attempt() -> R:
+            try:
+                return self.cluster.ask_any(request, answer, code_of)
+            except AnswerTimeout as error:
+                raise ClientError(f"{error}; it may be done all the same") from error
+
+        return retrying(attempt, type(request).__name__, self._retries())
 
     def ask_brokers(
         self, request: Message, answer: type[R], code_of: Callable[[R], int]

@@ -12,7 +12,13 @@ from typing import Generic, TypeVar
 from tidelog.client.cluster.connection import WireConnection
 from tidelog.client.cluster.retrying import ANY_BROKER, Stale, is_retriable
 from tidelog.client.cluster.view import Address, ClusterView, Coordinated, PartitionLeader
-from tidelog.client.errors import BrokerError, ClientError, ConnectError, RetriableError
+from tidelog.client.errors import (
+    AnswerTimeout,
+    BrokerError,
+    ClientError,
+    ConnectError,
+    RetriableError,
+)
 from tidelog.protocol.apis.find_coordinator import (
     Coordinator,
     FindCoordinatorRequest,
@@ -109,6 +115,8 @@ class Cluster:
         """
         try:
             response = self._ask_control(request, answer)
+        except AnswerTimeout:
+            raise
         except ConnectError:
             response = self._ask_control(request, answer)
         if code_of is not None and is_retriable(code_of(response), ANY_BROKER):

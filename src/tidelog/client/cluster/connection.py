@@ -11,7 +11,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self, TypeVar
 
-from tidelog.client.errors import ClientError, ConnectError, NotServedError
+from tidelog.client.errors import AnswerTimeout, ClientError, ConnectError, NotServedError
 from tidelog.protocol.api_keys import ApiKey
 from tidelog.protocol.apis.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from tidelog.protocol.errors import ErrorCode
@@ -165,6 +165,11 @@ class WireConnection:
                 raise ClientError(f"{self.address} answered with a frame of {length} bytes")
             frame = self._receive_into(allocate(length))
             correlation_id, response = decode_response(api_key, version, frame)
+        except TimeoutError as error:
+            waited_s = self._socket.gettimeout()
+            raise AnswerTimeout(
+                f"{self.address} did not answer {api_key.name} within {waited_s:g} s"
+            ) from error
         except OSError as error:
             raise ConnectError(f"{self.address} went away: {error}") from error
         if correlation_id != expected:

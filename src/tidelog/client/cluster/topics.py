@@ -83,7 +83,7 @@ class Topics:
             ],
             timeout_ms=_CHANGE_TIMEOUT_MS,
         )
-        answer = self._client.ask_any(
+        answer = self._client.change(
             request,
             CreateTopicsResponse,
             lambda response: _worst(row.error_code for row in response.topics),
@@ -97,7 +97,7 @@ class Topics:
             topics=[CreatePartitionsTopic(name=name, count=count, assignments=None)],
             timeout_ms=_CHANGE_TIMEOUT_MS,
         )
-        answer = self._client.ask_any(
+        answer = self._client.change(
             request, CreatePartitionsResponse, lambda response: response.results[0].error_code
         )
         row = answer.results[0]
@@ -143,7 +143,7 @@ class Topics:
             topic_names=list(names),
             timeout_ms=_CHANGE_TIMEOUT_MS,
         )
-        answer = self._client.ask_any(
+        answer = self._client.change(
             request,
             DeleteTopicsResponse,
             lambda response: _worst(row.error_code for row in response.responses),
