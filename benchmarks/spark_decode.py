@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tidelog.client.wire import Cluster
+from tidelog.client.cluster import Cluster
 from tidelog.protocol.apis.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from tidelog.protocol.apis.produce import (
     PartitionProduceData,
@@ -28,6 +28,7 @@ from tidelog.protocol.apis.produce import (
 from tidelog.protocol.compression import Compression
 from tidelog.protocol.record_batch import iterate_headers
 from tidelog.protocol.records import Record, decode_batches, encode_batch
+from tidelog.protocol.topic_partition import TopicPartition
 from tidelog.spark.compiled import IS_COMPILED
 from tidelog.spark.connections import close_idle_clusters
 from tidelog.spark.decode import AbortedTransactions, FetchedBatches, RangeDecoder
@@ -131,7 +132,7 @@ def fill(cluster: Cluster, topic: str) -> int:
     count = BATCH_BYTES // 1024
     records = [Record(each, 1_700_000_000_000, KEY, value) for each in range(count)]
     batch = encode_batch(records)
-    leader = cluster.leader(topic, 0)
+    leader = cluster.connect(cluster.leader(TopicPartition(topic, 0)).address)
     topic_id = cluster.metadata([topic]).topics[0].topic_id
     for _ in range(TOPIC_BYTES // BATCH_BYTES):
         row = PartitionProduceData(index=0, records=bytes(batch))
@@ -145,7 +146,7 @@ def fill(cluster: Cluster, topic: str) -> int:
 
 def fetch_only(cluster: Cluster, topic: str, end: int) -> int:
     """Fetch the whole topic, one request in flight, and look at headers only; the bytes."""
-    leader = cluster.leader(topic, 0)
+    leader = cluster.connect(cluster.leader(TopicPartition(topic, 0)).address)
     topic_id = cluster.metadata([topic]).topics[0].topic_id
     position = size_bytes = 0
 

@@ -25,3 +25,13 @@ def test_a_group_is_listed_described_reset_and_deleted(run: Run, topic: str) -> 
     assert topic in run("group", "describe", group).stdout
     run("group", "delete", group)
     run("group", "describe", group, status=3)
+
+
+def test_offsets_are_not_reset_in_a_topic_that_does_not_exist(run: Run, topic: str) -> None:
+    group = f"deleted-{topic}"
+    run("topic", "create", topic)
+    run("produce", topic, given="1\n")
+    run("consume", topic, "-g", group, "-n", "1")
+    run("topic", "delete", topic, "-y")
+    done = run("group", "reset-offsets", group, "-t", topic, "--to", "end", status=3)
+    assert f"the topic {topic} does not exist" in done.stderr

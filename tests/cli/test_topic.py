@@ -39,3 +39,11 @@ def test_a_wrong_topic_setting_is_named(run: Run, topic: str) -> None:
 
 def test_deleting_what_is_not_there_is_told(run: Run) -> None:
     assert "does not exist" in run("topic", "delete", "nowhere", "-y", status=3).stderr
+
+
+def test_settings_of_the_client_that_cannot_be_had_are_refused(run: Run) -> None:
+    run("topic", "list", "--client", "client.id=me")
+    done = run("topic", "list", "--client", "security.protocol=SASL_SSL", status=1)
+    assert "PLAINTEXT only" in done.stderr
+    done = run("topic", "list", "--client", "linger.ms=5", status=1)
+    assert "--client linger.ms is not supported" in done.stderr

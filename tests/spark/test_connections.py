@@ -3,6 +3,7 @@ import sys
 
 import pytest
 
+from tidelog.client.cluster import Address
 from tidelog.client.errors import ConnectError
 from tidelog.spark.connections import close_idle_clusters, lent_cluster
 from tidelog.testing import Broker
@@ -38,6 +39,15 @@ def test_a_cluster_is_not_kept_after_an_exception(bootstrap: str) -> None:
         second.cluster.metadata([])
 
 
+def test_what_was_heard_outlives_the_connections_that_it_was_heard_on(bootstrap: str) -> None:
+    with pytest.raises(RuntimeError), lent_cluster(bootstrap, "heard") as first:
+        first.cluster.metadata([])
+        raise RuntimeError
+    with lent_cluster(bootstrap, "heard by another") as second:
+        assert second.cluster.view is first.cluster.view
+        assert second.cluster.view.brokers
+
+
 def test_no_kept_cluster_outlives_its_broker(bootstrap: str) -> None:
     with lent_cluster(bootstrap, "gone") as first:
         pass
@@ -45,7 +55,7 @@ def test_no_kept_cluster_outlives_its_broker(bootstrap: str) -> None:
         assert lent is first
         with lent_cluster(bootstrap, "gone") as idle:
             pass
-        lent.cluster.connect("127.0.0.1", free_port())
+        lent.cluster.connect(Address("127.0.0.1", free_port()))
     with lent_cluster(bootstrap, "gone") as later:
         assert later is not first
         assert later is not idle

@@ -28,13 +28,12 @@ from confluent_kafka import (
 )
 
 from tests.spark.topics import create_topic, delete_records_before, delete_topic
-from tidelog.client import local as local_files
-from tidelog.client.wire import WireConnection
+from tidelog.client.cluster import Address, PartitionLeader, WireConnection
+from tidelog.client.cluster import local as local_files
 from tidelog.protocol.file_reference import FileReference
 from tidelog.protocol.topic_partition import TopicPartition as Name
 from tidelog.protocol.uuids import ZERO_UUID, random_uuid
 from tidelog.spark.connections import (
-    PartitionLeader,
     PooledCluster,
     close_idle_clusters,
     lent_cluster,
@@ -280,9 +279,9 @@ def test_connections_are_kept_between_reads(settings: FetchSettings, topic: str)
 
 def connection_of(pooled: PooledCluster, settings: FetchSettings, topic: str) -> WireConnection:
     """What the partition was read over."""
-    leader = pooled.leaders[Name(topic, 0)]
+    leader = pooled.cluster.view.leaders[Name(topic, 0)]
     if not settings.local_reads:
-        return pooled.cluster.connect(leader.host, leader.port)
+        return pooled.cluster.connect(leader.address)
     local = pooled.connect_locally(leader)
     assert local is not None
     return local
@@ -335,7 +334,7 @@ def test_a_node_that_hands_over_no_files_is_read_over_tcp(
     remote = FetchSettings(bootstrap, client_id=f"remote-{topic}")
     assert read_values(remote, OffsetRange(topic, 0, 0, 10)) == list(range(10))
     with lent_cluster(remote.bootstrap, remote.client_id) as pooled:
-        assert pooled.connect_locally(pooled.leaders[Name(topic, 0)]) is None
+        assert pooled.connect_locally(pooled.cluster.view.leaders[Name(topic, 0)]) is None
 
 
 def _wrong_id(leader: PartitionLeader) -> PartitionLeader:
@@ -347,7 +346,7 @@ def _newer_epoch(leader: PartitionLeader) -> PartitionLeader:
 
 
 def _other_address(leader: PartitionLeader) -> PartitionLeader:
-    return replace(leader, port=free_port())
+    return replace(leader, address=Address("127.0.0.1", free_port()))
 
 
 def _by_name(leader: PartitionLeader) -> PartitionLeader:
@@ -361,7 +360,9 @@ def test_stale_metadata_is_asked_for_again(
     produce(settings.bootstrap, topic, range(10))
     assert len(read_values(settings, OffsetRange(topic, 0, 0, 10))) == 10
     with lent_cluster(settings.bootstrap) as pooled:
-        pooled.leaders[Name(topic, 0)] = change(pooled.leaders[Name(topic, 0)])
+        pooled.cluster.view.leaders[Name(topic, 0)] = change(
+            pooled.cluster.view.leaders[Name(topic, 0)]
+        )
     assert read_values(settings, OffsetRange(topic, 0, 0, 10)) == list(range(10))
 
 
@@ -455,9 +456,9 @@ def test_a_topic_is_known_by_its_id(settings: FetchSettings, topic: str) -> None
     wanted = OffsetRange(topic, 0, 0, 3)
     assert read_values(settings, wanted) == [0, 1, 2]
     with lent_cluster(settings.bootstrap) as pooled:
-        known = pooled.leaders[Name(topic, 0)]
+        known = pooled.cluster.view.leaders[Name(topic, 0)]
         # What a worker has kept of a topic that is gone says nothing of the one that is there.
-        pooled.leaders[Name(topic, 0)] = _wrong_id(known)
+        pooled.cluster.view.leaders[Name(topic, 0)] = _wrong_id(known)
     assert sum(map(len, read_range(settings, wanted, known.topic_id))) == 3
     with pytest.raises(TopicMadeAnew, match="deleted and made anew after offset 0"):
         list(read_range(settings, wanted, b"x" * 16))

@@ -10,7 +10,7 @@ from random import Random
 
 import pytest
 
-from tests.spark.scripted_broker import Answer, ScriptedBroker
+from tests.client.cluster.scripted_broker import Answer, ScriptedBroker
 from tidelog.protocol.api_keys import ApiKey
 from tidelog.protocol.apis.fetch import (
     FetchableTopicResponse,
@@ -184,7 +184,7 @@ def test_a_partition_without_a_leader_is_waited_for() -> None:
     ("code", "name"),
     [(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "TOPIC_AUTHORIZATION_FAILED"), (999, "ERROR_999")],
 )
-def test_what_does_not_pass_fails_at_once(code: int, name: str) -> None:
+def test_other_errors_fail_at_once(code: int, name: str) -> None:
     script = Script([records, refused(code)])
     with pytest.raises(SparkError, match=f"orders-0 cannot be read from offset 2: {name}"):
         script.read(4)

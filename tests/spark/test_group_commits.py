@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import Consumer
 
-from tests.spark.scripted_broker import Answer, ScriptedBroker
+from tests.client.cluster.scripted_broker import Answer, ScriptedBroker
 from tests.spark.topics import committed, create_topic, delete_topic, eventually
 from tidelog.protocol.api_keys import ApiKey
 from tidelog.protocol.apis.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
@@ -118,7 +118,7 @@ def test_a_group_that_refuses_later_does_not_hold_up_the_query(coordinator: _Coo
     coordinator.asked.clear()
     for offset in range(2, 10):
         commits.bring_to({TopicPartition("t", 0): offset})
-    assert coordinator.asked == ["find", "commit"]
+    assert coordinator.asked == ["commit"]
 
 
 def test_a_query_that_stands_still_keeps_its_offsets(

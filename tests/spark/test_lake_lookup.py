@@ -9,7 +9,6 @@ from pyspark.sql.datasource import InputPartition
 from tests.spark.lake.archived import START_US, archive, make
 from tests.spark.topics import create_topic, delete_records_before, delete_topic, publish
 from tidelog.protocol.topic_partition import TopicPartition
-from tidelog.spark.broker_calls import BrokerCalls
 from tidelog.spark.data_source import TidelogDataSource
 from tidelog.spark.errors import DataLossError, OptionError
 from tidelog.spark.lake_lookup import LakeLookup
@@ -18,6 +17,7 @@ from tidelog.spark.options import SourceOptions, parse_source_options
 from tidelog.spark.positions import Asked, find_positions
 from tidelog.spark.range_partition import RangeReader, to_partitions
 from tidelog.spark.schema import spark_schema
+from tidelog.spark.subscribed_topics import SubscribedTopics
 from tidelog.testing import Broker
 
 START_MS = START_US // 1000
@@ -57,7 +57,7 @@ def test_what_the_broker_deleted_is_read_from_the_lake(
     )
     name = TopicPartition(topic, 0)
     extent, (first, by_time) = find_positions(
-        BrokerCalls(options),
+        SubscribedTopics(options),
         lake,
         {name},
         Asked("starting", Everywhere(-2), False),

@@ -4,12 +4,12 @@ import pytest
 
 from tests.spark.topics import create_topic, publish
 from tidelog.protocol.topic_partition import TopicPartition
-from tidelog.spark.broker_calls import BrokerCalls
 from tidelog.spark.errors import OptionError
 from tidelog.spark.lake_lookup import LakeLookup
 from tidelog.spark.offsets import AtOffsets, AtTimestamp, AtTimestamps, Everywhere
 from tidelog.spark.options import parse_source_options
 from tidelog.spark.positions import Asked, Extent, find_positions, first_of_both, offsets_at
+from tidelog.spark.subscribed_topics import SubscribedTopics
 from tidelog.testing import Broker
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -54,7 +54,7 @@ def test_positions_of_a_topic(tidelog_broker: Broker, topic: str) -> None:
     first, second = TopicPartition(topic, 0), TopicPartition(topic, 1)
     options = parse_source_options({"kafka.bootstrap.servers": bootstrap, "subscribe": topic})
     extent, found = find_positions(
-        BrokerCalls(options),
+        SubscribedTopics(options),
         LakeLookup(None),
         {first, second},
         Asked("starting", AtTimestamp(1002), False),
@@ -69,8 +69,10 @@ def test_each_partition_must_be_named(tidelog_broker: Broker, topic: str) -> Non
     bootstrap = tidelog_broker.bootstrap_servers
     create_topic(bootstrap, topic, 2)
     options = parse_source_options({"kafka.bootstrap.servers": bootstrap, "subscribe": topic})
-    calls = BrokerCalls(options)
+    topics = SubscribedTopics(options)
     given = AtOffsets({TopicPartition(topic, 0): 1, TopicPartition(topic, 5): 1})
     with pytest.raises(OptionError, match="startingOffsets must name") as raised:
-        find_positions(calls, LakeLookup(None), calls.partitions(), Asked("starting", given, False))
+        find_positions(
+            topics, LakeLookup(None), topics.partitions(), Asked("starting", given, False)
+        )
     assert f"lacks {topic}-1, and names {topic}-5" in str(raised.value)

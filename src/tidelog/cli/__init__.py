@@ -13,7 +13,7 @@ from importlib import import_module
 import click
 
 from tidelog import __version__
-from tidelog.cli.failures import EXIT_FAILED
+from tidelog.cli.failures import EXIT_FAILED, fail
 from tidelog.errors import TidelogError
 
 # name -> (module, one line of help). The line stands here so that --help imports no module.
@@ -42,7 +42,12 @@ class _LazyGroup(click.Group):
         entry = _COMMANDS.get(cmd_name)
         if entry is None:
             return None
-        command = import_module(entry[0]).command
+        try:
+            command = import_module(entry[0]).command
+        except ModuleNotFoundError as error:
+            if error.name != "confluent_kafka":
+                raise
+            fail(f'tidelog {cmd_name} needs confluent-kafka: pip install "tidelog[client]"')
         assert isinstance(command, click.Command)
         return command
 

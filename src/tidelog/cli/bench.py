@@ -11,7 +11,7 @@ import click
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tidelog.cli.broker_calls import CALL_TIMEOUT_S, client_settings, open_admin, wait_for
+from tidelog.cli.admin_client import CALL_TIMEOUT_S, client_settings, open_admin, wait_for
 from tidelog.cli.failures import EXIT_NOT_FOUND, fail
 from tidelog.cli.latency import Latencies
 from tidelog.cli.options import (

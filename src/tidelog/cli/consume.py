@@ -14,7 +14,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from tidelog.cli.broker_calls import CALL_TIMEOUT_S, client_settings, open_admin
+from tidelog.cli.admin_client import CALL_TIMEOUT_S, client_settings, open_admin
 from tidelog.cli.failures import EXIT_NOT_FOUND, fail
 from tidelog.cli.options import bootstrap_option, client_settings_option, parse_pairs
 from tidelog.cli.positions import Position, parse_position

@@ -5,20 +5,25 @@ import time
 from typing import Any, NoReturn
 
 import click
-from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from tidelog.cli.broker_calls import CALL_TIMEOUT_S, list_offsets, open_admin, wait_for
+from tidelog.cli.cluster_client import cluster_client
 from tidelog.cli.failures import EXIT_NOT_FOUND, fail
 from tidelog.cli.options import (
     bootstrap_option,
-    client_settings_option,
     json_option,
+    own_client_settings_option,
     parse_pairs,
 )
 from tidelog.cli.output import console, print_json, print_rows, table
 from tidelog.cli.positions import Position, parse_position
+from tidelog.client.cluster import EARLIEST, LATEST, ClusterClient, Groups, Topics
+from tidelog.protocol.topic_partition import TopicPartition
 
+# What this command has always called them.
+_STATES = {
+    "PreparingRebalance": "preparing_rebalancing",
+    "CompletingRebalance": "completing_rebalancing",
+}
 _COLUMNS = ["topic", "partition", "committed", "end_offset", "lag", "member", "host"]
 
 
@@ -29,24 +34,20 @@ def command() -> None:
 
 @command.command(name="list")
 @bootstrap_option
-@client_settings_option
+@own_client_settings_option
 @json_option
 def list_groups(bootstrap: str, client_settings: tuple[str, ...], as_json: bool) -> None:
     """List the groups of a cluster."""
-    admin = open_admin(bootstrap, parse_pairs(client_settings, option="--client"))
-    listing = wait_for(
-        admin.list_consumer_groups(request_timeout=CALL_TIMEOUT_S), "cannot list groups"
-    )
-    if listing.errors:
-        fail(f"cannot list groups: {listing.errors[0]}")
+    with cluster_client(bootstrap, parse_pairs(client_settings, option="--client")) as client:
+        groups = Groups(client).all()
     rows = [
         {
             "group": each.group_id,
-            "state": each.state.name.lower(),
-            "type": each.type.name.lower() if each.type is not None else None,
-            "simple": each.is_simple_consumer_group,
+            "state": _state(each.group_state),
+            "type": each.group_type.lower() or None,
+            "simple": not each.protocol_type,
         }
-        for each in sorted(listing.valid, key=lambda each: each.group_id)
+        for each in groups
     ]
     print_rows(rows, ["group", "state", "type"], as_json=as_json, empty="no groups yet")
 
@@ -56,7 +57,7 @@ def list_groups(bootstrap: str, client_settings: tuple[str, ...], as_json: bool)
 @click.option("--watch", "-w", is_flag=True, help="Show it again and again until interrupted.")
 @click.option("--interval", type=click.FloatRange(0.1), default=2.0, show_default=True)
 @bootstrap_option
-@client_settings_option
+@own_client_settings_option
 @json_option
 def describe(
     group: str,
@@ -67,18 +68,18 @@ def describe(
     as_json: bool,
 ) -> None:
     """Show the members of a group and its lag per partition."""
-    admin = open_admin(bootstrap, parse_pairs(client_settings, option="--client"))
-    if not watch:
-        _print_view(_view(admin, group), as_json=as_json)
-        return
-    try:
-        if sys.stdout.isatty() and not as_json:
-            _watch_live(admin, group, interval)
-        while True:
-            _print_view(_view(admin, group), as_json=as_json)
-            time.sleep(interval)
-    except KeyboardInterrupt:
-        pass
+    with cluster_client(bootstrap, parse_pairs(client_settings, option="--client")) as client:
+        if not watch:
+            _print_view(_view(client, group), as_json=as_json)
+            return
+        try:
+            if sys.stdout.isatty() and not as_json:
+                _watch_live(client, group, interval)
+            while True:
+                _print_view(_view(client, group), as_json=as_json)
+                time.sleep(interval)
+        except KeyboardInterrupt:
+            pass
 
 
 @command.command(name="reset-offsets")
@@ -94,7 +95,7 @@ def describe(
 )
 @click.option("--execute", is_flag=True, help="Do it; without this the plan is only shown.")
 @bootstrap_option
-@client_settings_option
+@own_client_settings_option
 @json_option
 def reset_offsets(
     group: str,
@@ -107,35 +108,33 @@ def reset_offsets(
     as_json: bool,
 ) -> None:
     """Move the committed offsets of a group that has no members."""
-    admin = open_admin(bootstrap, parse_pairs(client_settings, option="--client"))
-    committed = _committed(admin, group)
-    metadata = admin.list_topics(timeout=CALL_TIMEOUT_S).topics
-    places = [place for place in committed if not topics or place[0] in topics]
-    for topic in topics:
-        if topic not in metadata:
-            fail(f"the topic {topic} does not exist", exit_code=EXIT_NOT_FOUND)
-        places += [(topic, number) for number in metadata[topic].partitions]
-    places = sorted({place for place in places if not partitions or place[1] in partitions})
-    if not places:
-        fail(f"{group} has no committed offsets: name a --topic", exit_code=EXIT_NOT_FOUND)
-    targets = _targets(admin, places, position)
+    with cluster_client(bootstrap, parse_pairs(client_settings, option="--client")) as client:
+        committed = Groups(client).committed(group)
+        places = [place for place in committed if not topics or place.topic in topics]
+        existing = Topics(client).all()
+        for topic in topics:
+            if topic not in existing:
+                fail(f"the topic {topic} does not exist", exit_code=EXIT_NOT_FOUND)
+            rows_of = existing[topic].partitions
+            places += [TopicPartition(topic, row.partition_index) for row in rows_of]
+        places = sorted({each for each in places if not partitions or each.partition in partitions})
+        if not places:
+            fail(f"{group} has no committed offsets: name a --topic", exit_code=EXIT_NOT_FOUND)
+        targets = _targets(client, places, position)
+        for place in places:
+            if place not in targets:
+                fail(f"there is no partition {place}", exit_code=EXIT_NOT_FOUND)
+        if execute:
+            Groups(client).commit(group, targets)
     rows = [
         {
-            "topic": topic,
-            "partition": number,
-            "committed": committed.get((topic, number)),
-            "new": targets[topic, number],
+            "topic": place.topic,
+            "partition": place.partition,
+            "committed": committed.get(place),
+            "new": targets[place],
         }
-        for topic, number in places
+        for place in places
     ]
-    if execute:
-        offsets = [TopicPartition(*place, offset) for place, offset in targets.items()]
-        asked = [ConsumerGroupTopicPartitions(group, offsets)]
-        futures = admin.alter_consumer_group_offsets(asked, request_timeout=CALL_TIMEOUT_S)
-        answer = wait_for(futures[group], f"cannot move the offsets of {group}")
-        for place in answer.topic_partitions:
-            if place.error is not None:
-                fail(f"{place.topic}-{place.partition}: {place.error.str()}")
     print_rows(
         rows, ["topic", "partition", "committed", "new"], as_json=as_json, empty="nothing to do"
     )
@@ -146,16 +145,15 @@ def reset_offsets(
 @command.command()
 @click.argument("groups", nargs=-1, required=True)
 @bootstrap_option
-@client_settings_option
+@own_client_settings_option
 @json_option
 def delete(
     groups: tuple[str, ...], bootstrap: str, client_settings: tuple[str, ...], as_json: bool
 ) -> None:
     """Delete groups that have no members, with their offsets."""
-    admin = open_admin(bootstrap, parse_pairs(client_settings, option="--client"))
-    futures = admin.delete_consumer_groups(list(groups), request_timeout=CALL_TIMEOUT_S)
-    for group in groups:
-        wait_for(futures[group], f"cannot delete {group}")
+    with cluster_client(bootstrap, parse_pairs(client_settings, option="--client")) as client:
+        for group in groups:
+            Groups(client).delete(group)
     if as_json:
         print_json([{"group": group, "deleted": True} for group in groups])
         return
@@ -163,31 +161,26 @@ def delete(
         click.echo(f"deleted {group}")
 
 
-def _view(admin: AdminClient, group: str) -> dict[str, Any]:
-    futures = admin.describe_consumer_groups([group], request_timeout=CALL_TIMEOUT_S)
-    description = wait_for(futures[group], f"cannot describe {group}")
-    committed = _committed(admin, group)
-    state = description.state.name.lower()
+def _view(client: ClusterClient, group: str) -> dict[str, Any]:
+    description = Groups(client).describe(group)
+    committed = Groups(client).committed(group)
+    state = _state(description.state)
     if state == "dead" and not committed:
         fail(f"the group {group} does not exist", exit_code=EXIT_NOT_FOUND)
-    owners = {
-        (place.topic, place.partition): member
-        for member in description.members
-        for place in member.assignment.topic_partitions
-    }
+    owners = {place: member for member in description.members for place in member.partitions}
     places = sorted(set(committed) | set(owners))
-    ends = _targets(admin, places, Position(word="end")) if places else {}
+    ends = _targets(client, places, Position(word="end"))
     rows = []
     for place in places:
         owner = owners.get(place)
-        offset = committed.get(place)
+        offset, end = committed.get(place), ends.get(place)
         rows.append(
             {
-                "topic": place[0],
-                "partition": place[1],
+                "topic": place.topic,
+                "partition": place.partition,
                 "committed": offset,
-                "end_offset": ends[place],
-                "lag": None if offset is None else max(0, ends[place] - offset),
+                "end_offset": end,
+                "lag": None if offset is None or end is None else max(0, end - offset),
                 "member": owner.member_id if owner is not None else None,
                 "host": owner.host if owner is not None else None,
             }
@@ -195,21 +188,25 @@ def _view(admin: AdminClient, group: str) -> dict[str, Any]:
     return {
         "group": group,
         "state": state,
-        "type": description.type.name.lower() if description.type is not None else None,
-        "assignor": description.partition_assignor or None,
-        "coordinator": description.coordinator.id if description.coordinator else None,
+        "type": description.kind,
+        "assignor": description.assignor,
+        "coordinator": description.coordinator_id,
         "members": [
             {
                 "member": member.member_id,
                 "client": member.client_id,
                 "host": member.host,
-                "instance": member.group_instance_id,
+                "instance": member.instance_id,
             }
             for member in description.members
         ],
         "partitions": rows,
         "lag": sum(row["lag"] or 0 for row in rows),
     }
+
+
+def _state(text: str) -> str:
+    return _STATES.get(text, text.lower())
 
 
 def _print_view(view: dict[str, Any], *, as_json: bool) -> None:
@@ -228,40 +225,33 @@ def _render(view: dict[str, Any]) -> list[Any]:
     return [Text(head), table(view["partitions"], _COLUMNS)]
 
 
-def _watch_live(admin: AdminClient, group: str, interval: float) -> NoReturn:
+def _watch_live(client: ClusterClient, group: str, interval: float) -> NoReturn:
     """Shows the view in place; on anything but a terminal nothing would come out of it."""
     from rich.console import Group
     from rich.live import Live
 
-    with Live(Group(*_render(_view(admin, group))), console=console()) as live:
+    with Live(Group(*_render(_view(client, group))), console=console()) as live:
         while True:
             time.sleep(interval)
-            live.update(Group(*_render(_view(admin, group))))
-
-
-def _committed(admin: AdminClient, group: str) -> dict[tuple[str, int], int]:
-    asked = [ConsumerGroupTopicPartitions(group)]
-    futures = admin.list_consumer_group_offsets(asked, request_timeout=CALL_TIMEOUT_S)
-    answer = wait_for(futures[group], f"cannot read the offsets of {group}")
-    return {
-        (place.topic, place.partition): place.offset
-        for place in answer.topic_partitions
-        if place.offset >= 0
-    }
+            live.update(Group(*_render(_view(client, group))))
 
 
 def _targets(
-    admin: AdminClient, places: list[tuple[str, int]], position: Position
-) -> dict[tuple[str, int], int]:
-    """The offset that a position means in each partition, kept within what the log holds."""
-    starts = list_offsets(admin, places, OffsetSpec.earliest())
-    ends = list_offsets(admin, places, OffsetSpec.latest())
+    client: ClusterClient, places: list[TopicPartition], position: Position
+) -> dict[TopicPartition, int]:
+    """The offset that a position means in each partition, kept within what the log holds.
+
+    Partitions that do not exist are left out.
+    """
+    by_time = {} if position.timestamp_ms is None else dict.fromkeys(places, position.timestamp_ms)
+    starts, ends, found = client.list_offsets(
+        [dict.fromkeys(places, EARLIEST), dict.fromkeys(places, LATEST), by_time]
+    )
     if position.timestamp_ms is not None:
-        found = list_offsets(admin, places, OffsetSpec.for_timestamp(position.timestamp_ms))
         return {place: offset if offset >= 0 else ends[place] for place, offset in found.items()}
     if position.tail is not None:
-        return {place: max(starts[place], ends[place] - position.tail) for place in places}
+        return {place: max(starts[place], end - position.tail) for place, end in ends.items()}
     if position.offset is not None:
         wanted = position.offset
-        return {place: min(max(wanted, starts[place]), ends[place]) for place in places}
+        return {place: min(max(wanted, starts[place]), end) for place, end in ends.items()}
     return starts if position.word == "beginning" else ends

@@ -42,6 +42,17 @@ def client_settings_option(function: F) -> F:
     )(function)
 
 
+def own_client_settings_option(function: F) -> F:
+    """`--client name=value` of the commands that use Tidelog's own client."""
+    return click.option(
+        "--client",
+        "client_settings",
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="A setting of the client: client.id.",
+    )(function)
+
+
 def parse_pairs(pairs: Sequence[str], *, option: str) -> dict[str, str]:
     """`name=value` texts as a dict; anything else is an error of the command line."""
     parsed = {}

@@ -1,29 +1,28 @@
 """`tidelog topic`: create, list, describe, alter and delete topics."""
 
-from typing import Any
-
 import click
-from confluent_kafka import TopicCollection
-from confluent_kafka.admin import (
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-    ConfigSource,
-    NewPartitions,
-    NewTopic,
-    OffsetSpec,
-    ResourceType,
-)
 
-from tidelog.cli.broker_calls import CALL_TIMEOUT_S, list_offsets, open_admin, wait_for
+from tidelog.cli.cluster_client import cluster_client
 from tidelog.cli.failures import EXIT_NOT_FOUND, fail
 from tidelog.cli.options import (
     bootstrap_option,
-    client_settings_option,
     json_option,
+    own_client_settings_option,
     parse_pairs,
 )
 from tidelog.cli.output import console, print_json, print_rows, table
+from tidelog.client.cluster import EARLIEST, LATEST, Topics
+from tidelog.protocol.topic_partition import TopicPartition
+from tidelog.protocol.uuids import format_uuid
+
+_SOURCES = {
+    1: "DYNAMIC_TOPIC_CONFIG",
+    2: "DYNAMIC_BROKER_CONFIG",
+    3: "DYNAMIC_DEFAULT_BROKER_CONFIG",
+    4: "STATIC_BROKER_CONFIG",
+    5: "DEFAULT_CONFIG",
+}
+_OF_THE_TOPIC = 1
 
 
 @click.group(name="topic")
@@ -40,7 +39,7 @@ def command() -> None:
 )
 @click.option("--if-not-exists", is_flag=True, help="An existing topic is no error.")
 @bootstrap_option
-@client_settings_option
+@own_client_settings_option
 @json_option
 def create(
     names: tuple[str, ...],
@@ -54,18 +53,17 @@ def create(
 ) -> None:
     """Create topics."""
     config = parse_pairs(settings, option="--set")
-    admin = open_admin(bootstrap, parse_pairs(client_settings, option="--client"))
-    existing = set(admin.list_topics(timeout=CALL_TIMEOUT_S).topics) if if_not_exists else set()
-    wanted = [name for name in names if name not in existing]
-    new = [
-        NewTopic(
-            name, num_partitions=partitions, replication_factor=replication_factor, config=config
-        )
-        for name in wanted
-    ]
-    futures = admin.create_topics(new, operation_timeout=CALL_TIMEOUT_S) if new else {}
-    for name in wanted:
-        wait_for(futures[name], f"cannot create {name}")
+    with cluster_client(bootstrap, parse_pairs(client_settings, option="--client")) as client:
+        topics = Topics(client)
+        existing = topics.all() if if_not_exists else {}
+        wanted = [name for name in names if name not in existing]
+        if wanted:
+            topics.create(
+                wanted,
+                partitions=partitions,
+                replication_factor=replication_factor,
+                settings=config,
+            )
     if as_json:
         print_json([{"topic": name, "created": name in wanted} for name in names])
         return
@@ -76,19 +74,19 @@ def create(
 @command.command(name="list")
 @click.option("--internal", is_flag=True, help="Show internal topics too.")
 @bootstrap_option
-@client_settings_option
+@own_client_settings_option
 @json_option
 def list_topics(
     internal: bool, bootstrap: str, client_settings: tuple[str, ...], as_json: bool
 ) -> None:
     """List the topics of a cluster."""
-    admin = open_admin(bootstrap, parse_pairs(client_settings, option="--client"))
-    topics = admin.list_topics(timeout=CALL_TIMEOUT_S).topics
+    with cluster_client(bootstrap, parse_pairs(client_settings, option="--client")) as client:
+        topics = Topics(client).all()
     rows = [
         {
             "topic": name,
             "partitions": len(topic.partitions),
-            "replicas": max((len(each.replicas) for each in topic.partitions.values()), default=0),
+            "replicas": max((len(each.replica_nodes) for each in topic.partitions), default=0),
             "internal": name.startswith("__"),
         }
         for name, topic in sorted(topics.items())
@@ -101,50 +99,55 @@ def list_topics(
 @click.argument("name")
 @click.option("--all-settings", is_flag=True, help="Show settings that have their default too.")
 @bootstrap_option
-@client_settings_option
+@own_client_settings_option
 @json_option
 def describe(
     name: str, all_settings: bool, bootstrap: str, client_settings: tuple[str, ...], as_json: bool
 ) -> None:
     """Show the partitions, offsets and settings of a topic."""
-    admin = open_admin(bootstrap, parse_pairs(client_settings, option="--client"))
-    description = wait_for(
-        admin.describe_topics(TopicCollection([name]), request_timeout=CALL_TIMEOUT_S)[name],
-        f"cannot describe {name}",
-    )
-    places = [(name, each.id) for each in description.partitions]
-    starts = list_offsets(admin, places, OffsetSpec.earliest())
-    ends = list_offsets(admin, places, OffsetSpec.latest())
+    with cluster_client(bootstrap, parse_pairs(client_settings, option="--client")) as client:
+        topic = Topics(client).describe(name)
+        entries = Topics(client).settings(name)
+        rows = sorted(topic.partitions, key=lambda row: row.partition_index)
+        # Leaders that are not there are not waited for: that there is none is worth showing.
+        led = [TopicPartition(name, each.partition_index) for each in rows if each.leader_id >= 0]
+        starts, ends = client.list_offsets(
+            [dict.fromkeys(led, EARLIEST), dict.fromkeys(led, LATEST)]
+        )
     partitions = [
         {
-            "partition": each.id,
-            "leader": each.leader.id if each.leader is not None else None,
-            "replicas": [node.id for node in each.replicas],
-            "in_sync": [node.id for node in each.isr],
-            "start_offset": starts[name, each.id],
-            "end_offset": ends[name, each.id],
+            "partition": each.partition_index,
+            "leader": each.leader_id if each.leader_id >= 0 else None,
+            "replicas": each.replica_nodes,
+            "in_sync": each.isr_nodes,
+            "start_offset": starts.get(TopicPartition(name, each.partition_index)),
+            "end_offset": ends.get(TopicPartition(name, each.partition_index)),
         }
-        for each in description.partitions
+        for each in rows
     ]
-    entries = _settings(admin, name)
     settings = [
-        {"setting": entry.name, "value": entry.value, "source": ConfigSource(entry.source).name}
-        for entry in sorted(entries.values(), key=lambda entry: entry.name)
-        if all_settings or entry.source == ConfigSource.DYNAMIC_TOPIC_CONFIG.value
+        {
+            "setting": entry.name,
+            "value": entry.value,
+            "source": _SOURCES.get(entry.config_source, "UNKNOWN_CONFIG"),
+        }
+        for entry in sorted(entries, key=lambda entry: entry.name)
+        if all_settings or entry.config_source == _OF_THE_TOPIC
     ]
+    topic_id = format_uuid(topic.topic_id)
     if as_json:
         print_json(
             {
                 "topic": name,
-                "topic_id": str(description.topic_id),
-                "internal": description.is_internal,
+                "topic_id": topic_id,
+                "internal": topic.is_internal,
                 "partitions": partitions,
                 "settings": {row["setting"]: row["value"] for row in settings},
             }
         )
         return
     out = console()
-    out.print(f"{name}  id {description.topic_id}  {len(partitions)} partitions")
+    out.print(f"{name}  id {topic_id}  {len(partitions)} partitions")
     columns = ["partition", "leader", "replicas", "in_sync", "start_offset", "end_offset"]
     out.print(table(partitions, columns))
     if settings:
@@ -159,7 +162,7 @@ def describe(
 )
 @click.option("--unset", "-u", "unset", multiple=True, metavar="NAME", help="Back to the default.")
 @bootstrap_option
-@client_settings_option
+@own_client_settings_option
 @json_option
 def alter(
     name: str,
@@ -174,20 +177,12 @@ def alter(
     changes = parse_pairs(settings, option="--set")
     if partitions is None and not changes and not unset:
         raise click.UsageError("nothing to change: give --partitions, --set or --unset")
-    admin = open_admin(bootstrap, parse_pairs(client_settings, option="--client"))
-    entries = [
-        ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
-        for key, value in changes.items()
-    ] + [ConfigEntry(key, None, incremental_operation=AlterConfigOpType.DELETE) for key in unset]
-    if entries:
-        resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=entries)
-        futures = admin.incremental_alter_configs([resource], request_timeout=CALL_TIMEOUT_S)
-        wait_for(futures[resource], f"cannot change {name}")
-    if partitions is not None:
-        grown = admin.create_partitions(
-            [NewPartitions(name, partitions)], operation_timeout=CALL_TIMEOUT_S
-        )
-        wait_for(grown[name], f"cannot add partitions to {name}")
+    with cluster_client(bootstrap, parse_pairs(client_settings, option="--client")) as client:
+        topics = Topics(client)
+        if changes or unset:
+            topics.alter_settings(name, changes, unset)
+        if partitions is not None:
+            topics.add_partitions(name, partitions)
     if as_json:
         print_json({"topic": name, "set": changes, "unset": list(unset), "partitions": partitions})
         return
@@ -198,7 +193,7 @@ def alter(
 @click.argument("names", nargs=-1, required=True)
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 @bootstrap_option
-@client_settings_option
+@own_client_settings_option
 @json_option
 def delete(
     names: tuple[str, ...],
@@ -208,24 +203,17 @@ def delete(
     as_json: bool,
 ) -> None:
     """Delete topics and all their records."""
-    admin = open_admin(bootstrap, parse_pairs(client_settings, option="--client"))
-    existing = admin.list_topics(timeout=CALL_TIMEOUT_S).topics
-    for name in names:
-        if name not in existing:
-            fail(f"the topic {name} does not exist", exit_code=EXIT_NOT_FOUND)
-    if not yes:
-        click.confirm(f"Delete {', '.join(names)} and all records?", abort=True, err=True)
-    futures = admin.delete_topics(list(names), operation_timeout=CALL_TIMEOUT_S)
-    for name in names:
-        wait_for(futures[name], f"cannot delete {name}")
+    with cluster_client(bootstrap, parse_pairs(client_settings, option="--client")) as client:
+        topics = Topics(client)
+        existing = topics.all()
+        for name in names:
+            if name not in existing:
+                fail(f"the topic {name} does not exist", exit_code=EXIT_NOT_FOUND)
+        if not yes:
+            click.confirm(f"Delete {', '.join(names)} and all records?", abort=True, err=True)
+        topics.delete(names)
     if as_json:
         print_json([{"topic": name, "deleted": True} for name in names])
         return
     for name in names:
         click.echo(f"deleted {name}")
-
-
-def _settings(admin: Any, topic: str) -> dict[str, Any]:
-    resource = ConfigResource(ResourceType.TOPIC, topic)
-    futures = admin.describe_configs([resource], request_timeout=CALL_TIMEOUT_S)
-    return dict(wait_for(futures[resource], f"cannot read the settings of {topic}"))

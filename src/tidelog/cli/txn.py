@@ -5,11 +5,11 @@ from typing import Any
 
 import click
 
+from tidelog.cli.cluster_client import check, cluster_client
 from tidelog.cli.failures import EXIT_NOT_FOUND, fail
 from tidelog.cli.options import bootstrap_option, json_option
 from tidelog.cli.output import console, print_json, print_rows, table
-from tidelog.client.errors import ClientError
-from tidelog.client.wire import Cluster
+from tidelog.client.cluster import COORDINATOR_TRANSACTION, ClusterClient
 from tidelog.protocol.apis.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
@@ -19,6 +19,7 @@ from tidelog.protocol.apis.describe_producers import (
 from tidelog.protocol.apis.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
+    TransactionState,
 )
 from tidelog.protocol.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from tidelog.protocol.apis.list_transactions import (
@@ -31,10 +32,9 @@ from tidelog.protocol.apis.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-from tidelog.protocol.errors import ErrorCode
+from tidelog.protocol.topic_partition import TopicPartition
 
 _FENCE_TIMEOUT_MS = 60_000
-_FENCE_TRIES = 50
 
 
 @click.group(name="txn")
@@ -62,10 +62,11 @@ def list_transactions(
         duration_filter=-1 if longer_than is None else int(longer_than * 1000),
     )
     rows = []
-    with _cluster(bootstrap) as cluster:
-        for broker in cluster.brokers():
-            answer = broker.call(request, ListTransactionsResponse)
-            _check(answer.error_code, "cannot list transactions")
+    with cluster_client(bootstrap) as client:
+        for answer in client.ask_brokers(
+            request, ListTransactionsResponse, lambda response: response.error_code
+        ):
+            check(answer.error_code, "cannot list transactions")
             if answer.unknown_state_filters:
                 fail(f"there is no state {', '.join(answer.unknown_state_filters)}")
             rows += [
@@ -87,11 +88,9 @@ def list_transactions(
 @json_option
 def describe(transactional_id: str, bootstrap: str, as_json: bool) -> None:
     """Show the state of a transactional id and the partitions of its open transaction."""
-    with _cluster(bootstrap) as cluster:
-        coordinator = cluster.transaction_coordinator(transactional_id)
-        request = DescribeTransactionsRequest(transactional_ids=[transactional_id])
-        state = coordinator.call(request, DescribeTransactionsResponse).transaction_states[0]
-    _check(state.error_code, f"cannot describe {transactional_id}")
+    with cluster_client(bootstrap) as client:
+        state = _describe(client, transactional_id)
+    check(state.error_code, f"cannot describe {transactional_id}")
     started_ms = state.transaction_start_time_ms
     view: dict[str, Any] = {
         "transactional_id": transactional_id,
@@ -136,86 +135,96 @@ def abort(
     by_place = (topic, partition, producer_id)
     if (transactional_id is None) == all(part is None for part in by_place):
         raise click.UsageError("give a transactional id, or --topic, --partition and --producer-id")
-    with _cluster(bootstrap) as cluster:
+    with cluster_client(bootstrap) as client:
         if transactional_id is not None:
-            done = _fence(cluster, transactional_id)
+            done = _fence(client, transactional_id)
         elif topic is None or partition is None or producer_id is None:
             raise click.UsageError("--topic, --partition and --producer-id belong together")
         else:
-            done = _abort_hanging(cluster, topic, partition, producer_id)
+            done = _abort_hanging(client, TopicPartition(topic, partition), producer_id)
     if as_json:
         print_json(done)
     else:
         click.echo(f"aborted {done['aborted']}")
 
 
-def _fence(cluster: Cluster, transactional_id: str) -> dict[str, Any]:
-    coordinator = cluster.transaction_coordinator(transactional_id)
-    described = coordinator.call(
+def _describe(client: ClusterClient, transactional_id: str) -> TransactionState:
+    answer = client.ask_coordinator(
+        COORDINATOR_TRANSACTION,
+        transactional_id,
         DescribeTransactionsRequest(transactional_ids=[transactional_id]),
         DescribeTransactionsResponse,
+        lambda response: response.transaction_states[0].error_code,
     )
-    _check(described.transaction_states[0].error_code, f"cannot abort {transactional_id}")
-    request = InitProducerIdRequest(
-        transactional_id=transactional_id, transaction_timeout_ms=_FENCE_TIMEOUT_MS
+    return answer.transaction_states[0]
+
+
+def _fence(client: ClusterClient, transactional_id: str) -> dict[str, Any]:
+    check(_describe(client, transactional_id).error_code, f"cannot abort {transactional_id}")
+    # The coordinator aborts first and lets the new epoch in when that is done; until then it
+    # answers with a retriable error.
+    answer = client.ask_coordinator(
+        COORDINATOR_TRANSACTION,
+        transactional_id,
+        InitProducerIdRequest(
+            transactional_id=transactional_id, transaction_timeout_ms=_FENCE_TIMEOUT_MS
+        ),
+        InitProducerIdResponse,
+        lambda response: response.error_code,
     )
-    for _ in range(_FENCE_TRIES):
-        answer = coordinator.call(request, InitProducerIdResponse)
-        # The coordinator aborts first and lets the new epoch in when that is done.
-        if answer.error_code != ErrorCode.CONCURRENT_TRANSACTIONS:
-            break
-        time.sleep(0.1)
-    _check(answer.error_code, f"cannot abort {transactional_id}")
+    check(answer.error_code, f"cannot abort {transactional_id}")
     return {"aborted": transactional_id, "producer_epoch": answer.producer_epoch}
 
 
 def _abort_hanging(
-    cluster: Cluster, topic: str, partition: int, producer_id: int
+    client: ClusterClient, partition: TopicPartition, producer_id: int
 ) -> dict[str, Any]:
-    leader = cluster.leader(topic, partition)
-    producer = _open_producer(cluster, topic, partition, producer_id)
+    producer = _open_producer(client, partition, producer_id)
     marker = WritableTxnMarker(
         producer_id=producer_id,
         producer_epoch=producer.producer_epoch,
         transaction_result=False,
-        topics=[WritableTxnMarkerTopic(name=topic, partition_indexes=[partition])],
+        topics=[
+            WritableTxnMarkerTopic(name=partition.topic, partition_indexes=[partition.partition])
+        ],
         coordinator_epoch=max(producer.coordinator_epoch, 0),
     )
-    answer = leader.call(WriteTxnMarkersRequest(markers=[marker]), WriteTxnMarkersResponse)
-    place = f"{topic}-{partition}"
-    _check(answer.markers[0].topics[0].partitions[0].error_code, f"cannot abort in {place}")
-    return {"aborted": f"producer {producer_id} in {place}"}
-
-
-def _open_producer(cluster: Cluster, topic: str, partition: int, producer_id: int) -> ProducerState:
-    request = DescribeProducersRequest(
-        topics=[TopicRequest(name=topic, partition_indexes=[partition])]
+    answer = client.ask_leader(
+        partition,
+        WriteTxnMarkersRequest(markers=[marker]),
+        WriteTxnMarkersResponse,
+        _marker_code,
     )
-    answer = cluster.leader(topic, partition).call(request, DescribeProducersResponse)
+    check(_marker_code(answer), f"cannot abort in {partition}")
+    return {"aborted": f"producer {producer_id} in {partition}"}
+
+
+def _marker_code(response: WriteTxnMarkersResponse) -> int:
+    return response.markers[0].topics[0].partitions[0].error_code
+
+
+def _open_producer(
+    client: ClusterClient, partition: TopicPartition, producer_id: int
+) -> ProducerState:
+    (topic,) = client.metadata([partition.topic]).topics
+    check(topic.error_code, f"cannot look at {partition}")
+    if all(row.partition_index != partition.partition for row in topic.partitions):
+        fail(f"there is no partition {partition}", exit_code=EXIT_NOT_FOUND)
+    request = DescribeProducersRequest(
+        topics=[TopicRequest(name=partition.topic, partition_indexes=[partition.partition])]
+    )
+    answer = client.ask_leader(
+        partition,
+        request,
+        DescribeProducersResponse,
+        lambda response: response.topics[0].partitions[0].error_code,
+    )
     row = answer.topics[0].partitions[0]
-    _check(row.error_code, f"cannot look at {topic}-{partition}")
+    check(row.error_code, f"cannot look at {partition}")
     for producer in row.active_producers:
         if producer.producer_id == producer_id and producer.current_txn_start_offset >= 0:
             return producer
     fail(
-        f"producer {producer_id} has no open transaction in {topic}-{partition}",
+        f"producer {producer_id} has no open transaction in {partition}",
         exit_code=EXIT_NOT_FOUND,
     )
-
-
-def _cluster(bootstrap: str) -> Cluster:
-    try:
-        return Cluster(bootstrap, client_id="tidelog-cli")
-    except ClientError as error:
-        fail(str(error))
-
-
-def _check(error_code: int, doing: str) -> None:
-    if not error_code:
-        return
-    code = ErrorCode(error_code)
-    not_found = code in (
-        ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-    )
-    fail(f"{doing}: {code.name}", exit_code=EXIT_NOT_FOUND if not_found else 1)

@@ -17,6 +17,7 @@ It stands on confluent-kafka, so it works with any Kafka broker.
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from tidelog.client.backoff import Backoff
 from tidelog.client.errors import (
     ClientError,
     ConnectError,
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from tidelog.client.message import Headers, Message
     from tidelog.client.publishing import Delivery
     from tidelog.client.session import Client, connect
-    from tidelog.client.worker import Backoff, Worker, WorkerReport
+    from tidelog.client.worker import Worker, WorkerReport
 
 __all__ = [
     "Backoff",
@@ -52,7 +53,6 @@ __all__ = [
 
 # Imported when they are asked for: who only needs the wire client does not wait for librdkafka.
 _PLACES = {
-    "Backoff": "worker",
     "Batch": "consuming",
     "Client": "session",
     "Delivery": "publishing",
@@ -69,6 +69,11 @@ def __getattr__(name: str) -> object:
     place = _PLACES.get(name)
     if place is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = getattr(import_module(f"{__name__}.{place}"), name)
+    try:
+        found = getattr(import_module(f"{__name__}.{place}"), name)
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            f'{__name__}.{name} needs {error.name}: pip install "tidelog[client]"', name=error.name
+        ) from error
     globals()[name] = found
     return found

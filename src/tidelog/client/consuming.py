@@ -91,7 +91,7 @@ class Subscription:
         except (KafkaException, RuntimeError) as error:
             raise ConsumeError(f"consuming failed: {error}") from error
         try:
-            messages = [self._to_message(raw) for raw in received if not _is_passing(raw)]
+            messages = [self._to_message(raw) for raw in received if not _is_event(raw)]
         except SerializationError:
             self._rewind(received)
             raise
@@ -178,8 +178,8 @@ class Subscription:
             self._consumer.seek(TopicPartition(topic, partition, offset))
 
 
-def _is_passing(raw: ConfluentMessage) -> bool:
-    """Whether this is an event that passes by itself, no record; other errors are raised."""
+def _is_event(raw: ConfluentMessage) -> bool:
+    """Whether this is no record but an event: the end, or a retriable error. Others are raised."""
     error = raw.error()
     if error is None:
         return False

@@ -12,12 +12,29 @@ class ConnectError(ClientError):
     """No broker answered at the given addresses."""
 
 
-class CoordinatorError(ClientError):
-    """No broker coordinates a group or a transactional id, or none does for this client."""
+class AnswerTimeout(ConnectError):
+    """A broker was asked and did not answer in time; it may do what it was asked all the same."""
 
-    def __init__(self, key: str, code: ErrorCode) -> None:
-        super().__init__(f"no coordinator for {key}: {code.name}")
+
+class BrokerError(ClientError):
+    """A broker answered with an error; `code` says which, `message` what the broker says of it."""
+
+    def __init__(self, code: ErrorCode, subject: str, message: str | None = None) -> None:
+        told = f"{message} ({code.name})" if message else code.name
+        super().__init__(f"{subject}: {told}")
         self.code = code
+
+
+class NotServedError(ClientError):
+    """The broker does not serve an API, or none of the versions of it that this client knows."""
+
+
+class RetriableError(BrokerError):
+    """An error after which the same call may succeed in a moment."""
+
+
+class RetriesExhausted(ClientError):
+    """A call did not succeed in time; the text says how often it was tried, and why it failed."""
 
 
 class PublishError(ClientError):

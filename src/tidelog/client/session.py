@@ -183,7 +183,7 @@ class Client:
         except KafkaException as error:
             raise self._unreachable(error) from error
         if metadata.error is not None:
-            raise ClientError(f"the topic {topic} is not to be had: {metadata.error.str()}")
+            raise ClientError(f"the topic {topic} cannot be read: {metadata.error.str()}")
         partitions = (metadata.partitions[number] for number in sorted(metadata.partitions))
         return TopicLayout(topic, tuple(racks.get(each.leader) for each in partitions))
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from tidelog.client.backoff import Backoff
 from tidelog.client.consuming import Batch, Subscription
 from tidelog.client.errors import ClientError, SerializationError
 from tidelog.client.message import Message
@@ -25,20 +26,6 @@ logger = logging.getLogger(__name__)
 _POLL_S = 0.2
 
 Handler = Callable[[Message], object]
-
-
-@dataclass(slots=True, frozen=True)
-class Backoff:
-    """Pauses between tries: the first, what each grows by, and the longest."""
-
-    first_s: float = 0.1
-    factor: float = 2.0
-    longest_s: float = 30.0
-
-    def pause_s(self, failures: int) -> float:
-        """The pause after the given number of failures, counted from 1."""
-        exponent = min(failures - 1, 64)
-        return min(self.first_s * self.factor**exponent, self.longest_s)
 
 
 @dataclass(slots=True)

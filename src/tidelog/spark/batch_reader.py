@@ -5,7 +5,6 @@ from collections.abc import Iterable, Iterator, Sequence
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
-from tidelog.spark.broker_calls import BrokerCalls
 from tidelog.spark.errors import OptionError
 from tidelog.spark.lake_lookup import LakeLookup
 from tidelog.spark.offsets import AtTimestamp, Offsets
@@ -14,6 +13,7 @@ from tidelog.spark.planning import plan_batch
 from tidelog.spark.positions import Asked, find_positions
 from tidelog.spark.push_down import Narrowing, narrow
 from tidelog.spark.range_partition import RangeReader, report_losses, to_partitions
+from tidelog.spark.subscribed_topics import SubscribedTopics
 
 
 class BatchReader(DataSourceReader):
@@ -29,7 +29,7 @@ class BatchReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         options = self._options
-        calls, lake = BrokerCalls(options), LakeLookup(options.lake)
+        topics, lake = SubscribedTopics(options), LakeLookup(options.lake)
         asked = [
             Asked("starting", options.batch_start, options.start_falls_to_latest),
             Asked("ending", options.batch_end, falls_to_latest=True),
@@ -37,7 +37,7 @@ class BatchReader(DataSourceReader):
         oldest_ms = self._narrowing.timestamp_ms_min
         if oldest_ms is not None:
             asked.append(Asked("starting", AtTimestamp(oldest_ms), falls_to_latest=True))
-        extent, (start, end, *newer) = find_positions(calls, lake, calls.partitions(), *asked)
+        extent, (start, end, *newer) = find_positions(topics, lake, topics.partitions(), *asked)
         start, before = extent.within(start, "start")
         end, after = extent.within(end, "end")
         report_losses([*extent.losses, *before, *after], fails=options.fail_on_data_loss)
@@ -49,7 +49,7 @@ class BatchReader(DataSourceReader):
             for each in plan_batch(start, end)
             if self._narrowing.keeps(each.name)
         ]
-        return to_partitions(options, lake, ranges, calls.topic_ids)
+        return to_partitions(options, lake, ranges, topics.topic_ids)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return self._reader.read(partition)

@@ -1,7 +1,9 @@
 """Connections that outlive a task: the next micro-batch finds them open.
 
 A cluster is lent to one reader at a time, so what is in flight on its connections is that reader's
-alone. Spark's Python workers are forked; a child starts with no connection.
+alone. What was heard of leaders and coordinators is shared by all that have one bootstrap address,
+and outlives their connections. Spark's Python workers are forked; a child starts with no
+connection.
 """
 
 import logging
@@ -14,10 +16,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from tidelog.client.cluster import Address, Cluster, ClusterView, PartitionLeader
+from tidelog.client.cluster.local import LocalConnection, find_local_address
 from tidelog.client.errors import ClientError, ConnectError
-from tidelog.client.local import LocalConnection, find_local_address
-from tidelog.client.wire import Cluster
-from tidelog.protocol.topic_partition import TopicPartition
 
 _log = logging.getLogger(__name__)
 
@@ -27,17 +28,6 @@ _IDLE_COUNT_MAX = 8
 
 # What is kept for the answers of one cluster.
 _KEPT_BYTES_MAX = 64 * 1024 * 1024
-
-
-@dataclass(slots=True, frozen=True)
-class PartitionLeader:
-    """Where a partition is read and written, and by which names."""
-
-    node_id: int
-    host: str
-    port: int
-    topic_id: bytes
-    leader_epoch: int
 
 
 class ReceiveBuffer:
@@ -61,20 +51,18 @@ class ReceiveBuffer:
 
 @dataclass(slots=True)
 class PooledCluster:
-    """A cluster, what was last heard of the leaders of its partitions, and room for its answers."""
+    """A cluster, the connections that give files of its nodes, and room for its answers."""
 
     cluster: Cluster
-    leaders: dict[TopicPartition, PartitionLeader] = field(default_factory=dict)
     buffer: ReceiveBuffer = field(default_factory=ReceiveBuffer)
     idle_since_s: float = 0.0
-    _local: dict[tuple[str, int], LocalConnection | None] = field(default_factory=dict)
+    _local: dict[Address, LocalConnection | None] = field(default_factory=dict)
 
     def connect_locally(self, leader: PartitionLeader) -> LocalConnection | None:
         """The connection that gives files in place of records; None if the node gives us none."""
-        address = (leader.host, leader.port)
-        if address not in self._local:
-            self._local[address] = self._open_locally(leader)
-        return self._local[address]
+        if leader.address not in self._local:
+            self._local[leader.address] = self._open_locally(leader)
+        return self._local[leader.address]
 
     def close(self) -> None:
         self.cluster.close()
@@ -85,7 +73,7 @@ class PooledCluster:
 
     def _open_locally(self, leader: PartitionLeader) -> LocalConnection | None:
         cluster = self.cluster
-        found = find_local_address(cluster.connect(leader.host, leader.port), leader.node_id)
+        found = find_local_address(cluster.connect(leader.address), leader.node_id)
         if found is None:
             return None
         try:
@@ -100,6 +88,7 @@ class PooledCluster:
 
 _Key = tuple[str, str, float]
 _idle: dict[_Key, list[PooledCluster]] = {}
+_views: dict[str, ClusterView] = {}
 _lock = threading.Lock()
 
 
@@ -107,7 +96,7 @@ _lock = threading.Lock()
 def lent_cluster(
     bootstrap: str, client_id: str = "tidelog-spark", timeout_s: float = 10.0
 ) -> Iterator[PooledCluster]:
-    """A connected cluster, for the time of the `with` block.
+    """A cluster, connected or not yet, for the time of the `with` block.
 
     It is kept for the next one that asks, and closed if the block ends with an exception. Nothing
     may be in flight on its connections when the block ends well.
@@ -115,7 +104,9 @@ def lent_cluster(
     key = (bootstrap, client_id, timeout_s)
     pooled = _take(key)
     if pooled is None:
-        pooled = PooledCluster(Cluster(bootstrap, client_id=client_id, timeout_s=timeout_s))
+        view = _views.setdefault(bootstrap, ClusterView())
+        cluster = Cluster(bootstrap, client_id=client_id, timeout_s=timeout_s, view=view)
+        pooled = PooledCluster(cluster)
     try:
         yield pooled
     except BaseException as error:

@@ -2,23 +2,30 @@
 
 The next fetch is sent as soon as the answer before it is here: where it begins is known from the
 headers of the batches, so the broker reads while this side decodes. A broker on the same machine
-hands over the files that the records lie in (`tidelog.client.local`): then there is nothing to send
-or receive. A broker that goes away, a leader that moves, and metadata that is behind are waited
-for; what makes no progress for `timeout_s` fails.
+hands over the files that the records lie in (`tidelog.client.cluster.local`): then there is nothing
+to send or receive. A broker that goes away, a leader that moves, and metadata that is behind are
+waited for; what makes no progress for `timeout_s` fails.
 """
 
 import logging
 import time
 from collections.abc import Generator, Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NoReturn
 
 import pyarrow as pa
 
-from tidelog.client.errors import ConnectError
-from tidelog.client.local import LocalConnection
-from tidelog.client.wire import WireConnection
+from tidelog.client.cluster import (
+    RETRY_BACKOFF,
+    PartitionLeader,
+    Retries,
+    Stale,
+    WireConnection,
+    is_retriable,
+)
+from tidelog.client.cluster.local import LocalConnection
+from tidelog.client.errors import BrokerError, ConnectError, RetriableError, RetriesExhausted
 from tidelog.protocol.api_keys import ApiKey
 from tidelog.protocol.apis.fetch import (
     FetchPartition,
@@ -36,24 +43,18 @@ from tidelog.protocol.apis.list_offsets import (
 from tidelog.protocol.errors import ApiError, ErrorCode
 from tidelog.protocol.topic_partition import TopicPartition
 from tidelog.protocol.uuids import ZERO_UUID
-from tidelog.spark.connections import (
-    PartitionLeader,
-    PooledCluster,
-    ReceiveBuffer,
-    lent_cluster,
-)
+from tidelog.spark.connections import PooledCluster, ReceiveBuffer, lent_cluster
 from tidelog.spark.decode import AbortedTransactions, FetchedBatches, RangeDecoder
 from tidelog.spark.errors import DataLossError, SparkError
 from tidelog.spark.offsets import EARLIEST, LATEST, OffsetRange
 from tidelog.spark.options import INT32_MAX
-from tidelog.spark.passing_errors import BROKER_IN_TROUBLE, LEADER_MOVES
 from tidelog.spark.topic_identity import is_other_topic
 
 _log = logging.getLogger(__name__)
 
 _MAX_WAIT_MS = 500
-_BACKOFF_S_MIN = 0.02
-_BACKOFF_S_MAX = 1.0
+_PAUSE_S = 0.02
+_BACKOFF = replace(RETRY_BACKOFF, first_s=_PAUSE_S, longest_s=1.0)
 _CALL_TIMEOUT_S_MAX = 10.0
 _READ_COMMITTED = 1
 _EARLIEST_LOCAL = -4
@@ -71,18 +72,10 @@ _FILE_TIMES = 4
 # How often reading files may fail before records come over TCP for the rest of a range.
 _LOCAL_FAILURES_MAX = 2
 
-_PASSING = (
-    LEADER_MOVES
-    | BROKER_IN_TROUBLE
-    | {
-        # Only a fetch names topics by their ids, which a broker may not have heard of.
-        ErrorCode.UNKNOWN_TOPIC_ID,
-        ErrorCode.INCONSISTENT_TOPIC_ID,
-        # Worth asking again where failing costs all that the task has read; so does Kafka's own
-        # consumer. The driver has nothing to lose, and tells of it at once.
-        ErrorCode.UNKNOWN_SERVER_ERROR,
-    }
-)
+# Worth another try where failing costs all that the task has read; so does Kafka's own consumer.
+_ALSO_RETRIED = frozenset({ErrorCode.UNKNOWN_SERVER_ERROR})
+# In a fetch it is not damage on the way: the broker's disk has it so.
+_NOT_RETRIED = frozenset({ErrorCode.CORRUPT_MESSAGE})
 _TOPIC_IS_GONE = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 
 
@@ -155,14 +148,6 @@ def read_range(
     yield from decoder.finish()
 
 
-class _PassingError(Exception):
-    """Something that is over soon, as a rule."""
-
-    def __init__(self, code: ErrorCode) -> None:
-        super().__init__(code.name)
-        self.code = code
-
-
 class _RangeFetch:
     """The fetches of one range, one of them in flight while the answer before it is decoded."""
 
@@ -177,8 +162,8 @@ class _RangeFetch:
         self._bytes_per_offset = float(_BYTES_PER_OFFSET)
         self._empty_answers = 0
         self._local_failures = 0
-        self._backoff_s = _BACKOFF_S_MIN
-        self._progress_s = time.monotonic()
+        # They begin again with all progress.
+        self._retries = Retries(settings.timeout_s, backoff=_BACKOFF)
 
     def answers(self) -> Generator[_Fetched, None, None]:
         """What the broker answers until the range is complete."""
@@ -188,20 +173,27 @@ class _RangeFetch:
             try:
                 with lent_cluster(settings.bootstrap, settings.client_id, call_timeout_s) as pooled:
                     yield from self._fetch_from_leader(pooled)
-            except (ConnectError, _PassingError) as error:
+            except (ConnectError, RetriableError) as error:
                 self._wait_after(error)
 
     def _fetch_from_leader(self, pooled: PooledCluster) -> Iterator[_Fetched]:
         leader = self._find_leader(pooled)
-        local = self._connect_locally(pooled, leader)
-        if local is None:
-            connection = pooled.cluster.connect(leader.host, leader.port)
-            yield from self._fetch_over(connection, leader, pooled.buffer)
-            return
         try:
-            yield from self._fetch_over(local, leader, pooled.buffer)
+            local = self._connect_locally(pooled, leader)
+            if local is None:
+                connection = pooled.cluster.connect(leader.address)
+                yield from self._fetch_over(connection, leader, pooled.buffer)
+                return
+            try:
+                yield from self._fetch_over(local, leader, pooled.buffer)
+            except ConnectError:
+                self._local_failures += 1
+                raise
         except ConnectError:
-            self._local_failures += 1
+            pooled.cluster.view.invalidate_broker(leader.address)
+            raise
+        except RetriableError as error:
+            pooled.cluster.view.invalidate_leader(self._name, error.code)
             raise
 
     def _connect_locally(
@@ -222,7 +214,7 @@ class _RangeFetch:
             if fetched is not None:
                 yield fetched
                 # The time that the caller took is not the broker's.
-                self._note_progress()
+                self._retries.restart()
             if failure is not None:
                 raise failure
             if is_done:
@@ -239,11 +231,15 @@ class _RangeFetch:
         return None
 
     def _find_leader(self, pooled: PooledCluster) -> PartitionLeader:
-        leader = pooled.leaders.get(self._name)
-        if leader is None or is_other_topic(self._topic_id, leader.topic_id):
-            # What was heard before may be of the topic that is gone.
-            leader = self._ask_leader(pooled)
-            pooled.leaders[self._name] = leader
+        try:
+            leader = pooled.cluster.leader(self._name)
+            if is_other_topic(self._topic_id, leader.topic_id):
+                # What was heard before may be of the topic that is gone.
+                leader = pooled.cluster.leader(self._name, refresh=True)
+        except RetriableError:
+            raise
+        except BrokerError as error:
+            self._refuse(error.code)
         if is_other_topic(self._topic_id, leader.topic_id):
             self._lose(
                 f"the topic was deleted and made anew after offset {self._position} was read",
@@ -251,23 +247,6 @@ class _RangeFetch:
                 kind=TopicMadeAnew,
             )
         return leader
-
-    def _ask_leader(self, pooled: PooledCluster) -> PartitionLeader:
-        metadata = pooled.cluster.metadata([self._wanted.topic])
-        brokers = {each.node_id: each for each in metadata.brokers}
-        for topic in metadata.topics:
-            if topic.error_code:
-                self._refuse(topic.error_code)
-            for row in topic.partitions:
-                if row.partition_index != self._wanted.partition:
-                    continue
-                if row.leader_id not in brokers:
-                    raise _PassingError(ErrorCode.LEADER_NOT_AVAILABLE)
-                broker = brokers[row.leader_id]
-                return PartitionLeader(
-                    broker.node_id, broker.host, broker.port, topic.topic_id, row.leader_epoch
-                )
-        raise _PassingError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
     def _send(self, connection: WireConnection, leader: PartitionLeader) -> None:
         is_local = isinstance(connection, LocalConnection)
@@ -338,7 +317,7 @@ class _RangeFetch:
         self._bytes_per_offset = len(records) / (next_offset - start)
         self._position = next_offset
         self._empty_answers = 0
-        self._note_progress()
+        self._retries.restart()
         aborted = None
         if self._settings.read_committed:
             aborted = AbortedTransactions(
@@ -375,7 +354,7 @@ class _RangeFetch:
         earliest = self._ask_offset(connection, EARLIEST)
         latest = self._ask_offset(connection, LATEST)
         if earliest <= self._position <= latest:
-            raise _PassingError(ErrorCode.OFFSET_OUT_OF_RANGE)
+            raise RetriableError(ErrorCode.OFFSET_OUT_OF_RANGE, str(self._name))
         is_removed = self._position < earliest < self._wanted.end
         self._lose(
             f"offset {self._position} is not in the log, which has {earliest} to {latest} now",
@@ -395,10 +374,11 @@ class _RangeFetch:
         return row.offset
 
     def _refuse(self, error_code: int) -> NoReturn:
-        if error_code in _PASSING:
-            raise _PassingError(ErrorCode(error_code))
-        name = ErrorCode(error_code).name
-        raise SparkError(f"{self._name} cannot be read from offset {self._position}: {name}")
+        code = ErrorCode(error_code)
+        is_listed = is_retriable(code, Stale.METADATA) and code not in _NOT_RETRIED
+        if is_listed or code in _ALSO_RETRIED:
+            raise RetriableError(code, str(self._name))
+        raise SparkError(f"{self._name} cannot be read from offset {self._position}: {code.name}")
 
     def _lose(
         self, problem: str, *, resumes_at: int, kind: type[OffsetsGone] = OffsetsGone
@@ -411,28 +391,26 @@ class _RangeFetch:
         _log.warning("%s; going on with what is there", text)
         self._position = resumes_at
 
-    def _note_progress(self) -> None:
-        self._progress_s = time.monotonic()
-        self._backoff_s = _BACKOFF_S_MIN
-
     def _check_patience(self, problem: str) -> None:
-        waited_s = time.monotonic() - self._progress_s
-        if waited_s >= self._settings.timeout_s:
-            raise SparkError(
-                f"{self._name}: offset {self._position} of the range {self._wanted.start} to"
-                f" {self._wanted.end} could not be read for {waited_s:.0f} s: {problem}"
-            )
-        time.sleep(_BACKOFF_S_MIN)
+        if self._retries.is_over:
+            raise self._too_late(problem)
+        time.sleep(_PAUSE_S)
 
-    def _wait_after(self, error: ConnectError | _PassingError) -> None:
-        waited_s = time.monotonic() - self._progress_s
-        if waited_s >= self._settings.timeout_s:
-            if isinstance(error, _PassingError) and error.code in _TOPIC_IS_GONE:
-                self._lose(
-                    f"the partition has not been there for {waited_s:.0f} s",
-                    resumes_at=self._wanted.end,
-                )
-                return
-            self._check_patience(str(error))
-        time.sleep(self._backoff_s)
-        self._backoff_s = min(2 * self._backoff_s, _BACKOFF_S_MAX)
+    def _wait_after(self, error: ConnectError | RetriableError) -> None:
+        is_gone = isinstance(error, RetriableError) and error.code in _TOPIC_IS_GONE
+        if is_gone and self._retries.is_over:
+            self._lose(
+                f"the partition has not been there for {self._retries.waited_s:.0f} s",
+                resumes_at=self._wanted.end,
+            )
+            return
+        try:
+            self._retries.wait(str(self._name), error)
+        except RetriesExhausted:
+            raise self._too_late(self._retries.tried(error)) from error
+
+    def _too_late(self, problem: str) -> SparkError:
+        return SparkError(
+            f"{self._name}: offset {self._position} of the range {self._wanted.start} to"
+            f" {self._wanted.end} could not be read for {self._retries.waited_s:.0f} s: {problem}"
+        )

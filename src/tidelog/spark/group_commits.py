@@ -12,7 +12,8 @@ hears that a micro-batch is complete. `tidelog.spark.session()` adds it.
 import logging
 import time
 
-from tidelog.client.errors import ConnectError, CoordinatorError
+from tidelog.client.cluster import COORDINATOR_GROUP, ClusterClient, Stale, worst_code
+from tidelog.client.errors import BrokerError, RetriesExhausted
 from tidelog.protocol.apis.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -24,7 +25,6 @@ from tidelog.spark.connections import lent_cluster
 from tidelog.spark.errors import OptionError
 from tidelog.spark.offsets import Offsets
 from tidelog.spark.options import SourceOptions
-from tidelog.spark.passing_errors import BROKER_IN_TROUBLE, COORDINATOR_MOVES
 
 _log = logging.getLogger(__name__)
 
@@ -33,13 +33,11 @@ _NAMES_UP_TO = 9
 # How long a commit is tried: the first one, and those that must not hold up a running query.
 _FIRST_PATIENCE_S = 10.0
 _PATIENCE_S = 2.0
-_PAUSE_S = 0.1
 # A group that refused is left alone for so long.
 _REST_S = 30.0
 # Brokers forget offsets that are not committed again, of a group without members after a week.
 _REFRESH_S = 300.0
 
-_PASSING = COORDINATOR_MOVES | BROKER_IN_TROUBLE
 # A topic that was deleted meanwhile has no offsets to keep.
 _HARMLESS = frozenset({ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
 _GROUP_IS_USED = frozenset(
@@ -78,32 +76,31 @@ class GroupCommits:
         is_done = offsets == self._done and now_s < self._done_s + _REFRESH_S
         if not offsets or is_done or now_s < self._rests_until_s:
             return
-        deadline_s = now_s + (_FIRST_PATIENCE_S if self._done is None else _PATIENCE_S)
-        while True:
-            try:
-                refused = self._commit(offsets)
-                trouble = ", ".join(sorted(each.name for each in refused))
-            except CoordinatorError as error:
-                refused, trouble = {error.code}, str(error)
-            except ConnectError as error:
-                refused, trouble = {ErrorCode.COORDINATOR_NOT_AVAILABLE}, str(error)
-            if not refused:
-                self._done, self._done_s = dict(offsets), time.monotonic()
-                return
-            is_passing = refused <= _PASSING
-            if is_passing and time.monotonic() < deadline_s:
-                time.sleep(_PAUSE_S)
-                continue
-            if not is_passing and self._done is None:
-                reason = "it has members" if refused <= _GROUP_IS_USED else trouble
-                raise OptionError(
-                    f"option groupId={self._group_id!r}: offsets cannot be committed: {reason}"
-                )
-            _log.warning("offsets of group %s are not committed: %s", self._group_id, trouble)
-            self._rests_until_s = time.monotonic() + _REST_S
+        timeout_s = _FIRST_PATIENCE_S if self._done is None else _PATIENCE_S
+        try:
+            refused = self._commit(offsets, timeout_s)
+            trouble = ", ".join(sorted(each.name for each in refused))
+        except BrokerError as error:
+            refused, trouble = {error.code}, str(error)
+        except RetriesExhausted as error:
+            self._rest(str(error))
             return
+        if not refused:
+            self._done, self._done_s = dict(offsets), time.monotonic()
+        elif self._done is None:
+            reason = "it has members" if refused <= _GROUP_IS_USED else trouble
+            raise OptionError(
+                f"option groupId={self._group_id!r}: offsets cannot be committed: {reason}"
+            )
+        else:
+            self._rest(trouble)
 
-    def _commit(self, offsets: Offsets) -> set[ErrorCode]:
+    def _rest(self, trouble: str) -> None:
+        _log.warning("offsets of group %s are not committed: %s", self._group_id, trouble)
+        self._rests_until_s = time.monotonic() + _REST_S
+
+    def _commit(self, offsets: Offsets, timeout_s: float) -> set[ErrorCode]:
+        """The errors with which the coordinator refused."""
         topics: dict[str, list[OffsetCommitRequestPartition]] = {}
         for name, offset in offsets.items():
             row = OffsetCommitRequestPartition(
@@ -118,7 +115,17 @@ class GroupCommits:
             ],
         )
         with lent_cluster(self._bootstrap, self._client_id, self._timeout_s) as pooled:
-            coordinator = pooled.cluster.group_coordinator(self._group_id)
-            answer = coordinator.call(request, OffsetCommitResponse, version_max=_NAMES_UP_TO)
-        codes = {ErrorCode(row.error_code) for topic in answer.topics for row in topic.partitions}
-        return codes - _HARMLESS
+            answer = ClusterClient(pooled.cluster, timeout_s).ask_coordinator(
+                COORDINATOR_GROUP,
+                self._group_id,
+                request,
+                OffsetCommitResponse,
+                lambda response: worst_code(_refusals(response), Stale.COORDINATOR),
+                version_max=_NAMES_UP_TO,
+            )
+        return _refusals(answer)
+
+
+def _refusals(answer: OffsetCommitResponse) -> set[ErrorCode]:
+    codes = {ErrorCode(row.error_code) for topic in answer.topics for row in topic.partitions}
+    return codes - _HARMLESS

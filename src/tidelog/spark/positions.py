@@ -7,7 +7,6 @@ found there.
 from dataclasses import dataclass
 
 from tidelog.protocol.topic_partition import TopicPartition
-from tidelog.spark.broker_calls import BrokerCalls
 from tidelog.spark.errors import OptionError
 from tidelog.spark.lake_lookup import Coverage, LakeLookup
 from tidelog.spark.offsets import (
@@ -21,6 +20,7 @@ from tidelog.spark.offsets import (
     Position,
     written,
 )
+from tidelog.spark.subscribed_topics import SubscribedTopics
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Asked:
 
 
 def find_positions(
-    calls: BrokerCalls, lake: LakeLookup, names: set[TopicPartition], *asked: Asked
+    topics: SubscribedTopics, lake: LakeLookup, names: set[TopicPartition], *asked: Asked
 ) -> tuple[Extent, list[Offsets]]:
     """What there is, and the offsets of each position, with one round trip to each leader.
 
@@ -64,15 +64,15 @@ def find_positions(
     """
     questions = [_timestamps(each, names) for each in asked]
     # Before the ends are asked: an archive that goes on is not beyond them.
-    coverage = lake.coverage(names, calls.topic_ids)
-    earliest, latest, *answers = calls.list_offsets(
+    coverage = lake.coverage(names, topics.topic_ids)
+    earliest, latest, *answers = topics.list_offsets(
         dict.fromkeys(names, EARLIEST), dict.fromkeys(names, LATEST), *questions
     )
     present = earliest.keys() & latest.keys()
     extent = Extent(
         earliest_with_lake(coverage, {name: earliest[name] for name in present}),
         {name: latest[name] for name in present},
-        tuple(beyond_ends(calls, coverage, latest)),
+        tuple(beyond_ends(topics, coverage, latest)),
     )
     found = []
     for each, question, answer in zip(asked, questions, answers, strict=True):
@@ -146,7 +146,7 @@ def earliest_with_lake(coverage: Coverage, earliest: Offsets) -> Offsets:
     return {name: earliest_of_both(first, coverage.get(name)) for name, first in earliest.items()}
 
 
-def beyond_ends(calls: BrokerCalls, coverage: Coverage, latest: Offsets) -> list[str]:
+def beyond_ends(topics: SubscribedTopics, coverage: Coverage, latest: Offsets) -> list[str]:
     """In words, which partitions end before their archive does: so it is not of what is there.
 
     `latest` are ends that are known already, and may be those of committed records only.
@@ -154,7 +154,7 @@ def beyond_ends(calls: BrokerCalls, coverage: Coverage, latest: Offsets) -> list
     beyond = {name: end for name, (_, end) in coverage.items() if end > latest.get(name, -1)}
     if not beyond:
         return []
-    ends = calls.ends(beyond)
+    ends = topics.ends(beyond)
     return [
         f"{name} ends at offset {ends[name]}, and the lake holds it up to {end}: it lost its last "
         "records, or is another topic than the one that was archived"

@@ -20,7 +20,6 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from tidelog.protocol.topic_partition import TopicPartition
-from tidelog.spark.broker_calls import BrokerCalls
 from tidelog.spark.group_commits import GroupCommits
 from tidelog.spark.lake_lookup import LakeLookup
 from tidelog.spark.offsets import (
@@ -37,6 +36,7 @@ from tidelog.spark.options import SourceOptions
 from tidelog.spark.planning import limit_rate, plan_stream, unsettled, waiting
 from tidelog.spark.positions import Asked, beyond_ends, earliest_with_lake, find_positions
 from tidelog.spark.range_partition import RangeReader, report_losses, to_partitions
+from tidelog.spark.subscribed_topics import SubscribedTopics
 from tidelog.spark.topic_identity import TopicIdentities
 
 Json = dict[str, Any]
@@ -48,7 +48,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: SourceOptions, reader: RangeReader) -> None:
         self._options = options
         self._reader = reader
-        self._calls = BrokerCalls(options)
+        self._topics = SubscribedTopics(options)
         self._lake = LakeLookup(options.lake)
         self._group = GroupCommits.of(options)
         self._initial: Offsets | None = None
@@ -125,7 +125,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         plan = plan_stream(begin, stop, earliest, self._identities.is_same)
         report_losses(plan.losses, fails=self._options.fail_on_data_loss)
         ranges = self._ranges_to_read(plan.ranges)
-        return to_partitions(self._options, self._lake, ranges, self._calls.topic_ids)
+        return to_partitions(self._options, self._lake, ranges, self._topics.topic_ids)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return self._reader.read(partition)
@@ -139,7 +139,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return planned
 
     def _look_for_topics_made_anew(self, begin: Offsets) -> None:
-        remade = self._identities.notice(self._calls.topic_ids)
+        remade = self._identities.notice(self._topics.topic_ids)
         read = {name: offset for name, offset in begin.items() if name.topic in remade}
         self._made_anew |= read.keys()
         losses = [
@@ -156,16 +156,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         Of partitions that were made anew it has what was there before.
         """
-        found = self._calls.earliest(names)
+        found = self._topics.earliest(names)
         new = {name: offset for name, offset in found.items() if name not in begin}
-        coverage = self._lake.coverage(new, self._calls.topic_ids)
+        coverage = self._lake.coverage(new, self._topics.topic_ids)
         return found | earliest_with_lake(coverage, new)
 
     def _check_lake(self, stop: Offsets) -> None:
         """Look once whether the lake is of these topics: who goes on has looked up no start."""
         if self._options.lake is None or self._is_lake_checked:
             return
-        losses = beyond_ends(self._calls, self._lake.coverage(stop), {})
+        losses = beyond_ends(self._topics, self._lake.coverage(stop), {})
         report_losses(losses, fails=self._options.fail_on_data_loss)
         self._is_lake_checked = True
 
@@ -176,8 +176,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _find_start(self) -> Offsets:
         options = self._options
         asked = Asked("starting", options.stream_start, options.start_falls_to_latest)
-        extent, (found,) = find_positions(self._calls, self._lake, self._calls.partitions(), asked)
-        self._identities.notice(self._calls.topic_ids)
+        extent, (found,) = find_positions(
+            self._topics, self._lake, self._topics.partitions(), asked
+        )
+        self._identities.notice(self._topics.topic_ids)
         start, losses = extent.within(found, "start")
         report_losses([*extent.losses, *losses], fails=options.fail_on_data_loss)
         self._is_lake_checked = True
@@ -186,13 +188,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _find_latest(self, begin: Offsets) -> Offsets:
         if self._available_now is not None:
             return self._available_now
-        latest = self._calls.latest()
+        latest = self._topics.latest()
         for _ in range(self._options.offset_retries):
             if all(offset <= latest.get(name, -1) for name, offset in begin.items()):
                 break
             # A broker that has just started may not know all yet.
             time.sleep(self._options.offset_retry_interval_s)
-            latest = self._calls.latest()
+            latest = self._topics.latest()
         if self._is_available_now:
             self._available_now = latest
         return latest

@@ -6,7 +6,7 @@ import pytest
 
 from tests.spark.sink.query import PARTITIONS, Query, sink_options
 from tests.spark.topics import create_topic
-from tidelog.client.wire import Cluster
+from tidelog.client.cluster import Cluster
 from tidelog.protocol.apis.update_features import (
     FeatureUpdateKey,
     UpdateFeaturesRequest,

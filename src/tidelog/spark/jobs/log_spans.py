@@ -4,6 +4,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from tidelog.client.cluster import ClusterClient
 from tidelog.client.errors import ClientError
 from tidelog.protocol.apis.fetch import (
     FetchPartition,
@@ -24,6 +25,7 @@ _MAX_WAIT_MS = 500
 _READ_COMMITTED = 1
 # The newest version that names topics instead of giving their ids.
 _VERSION_MAX = 12
+_TIMEOUT_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +101,17 @@ class LogSpans:
         )
         try:
             with lent_cluster(self._bootstrap) as pooled:
-                leader = pooled.cluster.leader(*self._name)
-                answer = leader.call(request, FetchResponse, version_max=_VERSION_MAX)
+                answer = ClusterClient(pooled.cluster, _TIMEOUT_S).ask_leader(
+                    self._name,
+                    request,
+                    FetchResponse,
+                    lambda response: _row(response).error_code,
+                    version_max=_VERSION_MAX,
+                )
         except ClientError as error:
             raise SparkError(f"{self._name} cannot be read at {offset}: {error}") from error
-        return answer.responses[0].partitions[0]
+        return _row(answer)
+
+
+def _row(response: FetchResponse) -> PartitionData:
+    return response.responses[0].partitions[0]

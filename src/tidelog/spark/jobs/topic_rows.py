@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+from tidelog.client.cluster import ClusterClient
 from tidelog.protocol.apis.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -14,7 +15,6 @@ from tidelog.protocol.apis.describe_configs import (
 )
 from tidelog.protocol.errors import ErrorCode
 from tidelog.protocol.topic_partition import TopicPartition
-from tidelog.spark.broker_calls import BrokerCalls
 from tidelog.spark.connections import lent_cluster
 from tidelog.spark.errors import OptionError, SparkError
 from tidelog.spark.jobs.archived_counts import ArchivedCount, count_records
@@ -26,8 +26,10 @@ from tidelog.spark.lake_lookup import LakeLookup
 from tidelog.spark.offsets import EARLIEST, LATEST, Offsets, offsets_to_json
 from tidelog.spark.options import parse_batch_options
 from tidelog.spark.schema import arrow_schema
+from tidelog.spark.subscribed_topics import SubscribedTopics
 
 _TOPIC_RESOURCE = 2
+_TIMEOUT_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,18 +81,19 @@ class Topic:
             if partitions
             else {"subscribe": topic}
         )
-        self._calls = BrokerCalls(parse_batch_options({**self._options, **chosen}))
+        self._topics = SubscribedTopics(parse_batch_options({**self._options, **chosen}))
 
     def partition_count(self) -> int:
         """How many partitions the topic has, also if not all are to be read."""
         with lent_cluster(self._bootstrap) as pooled:
-            (found,) = pooled.cluster.metadata([self._topic]).topics
+            client = ClusterClient(pooled.cluster, _TIMEOUT_S)
+            (found,) = client.metadata([self._topic]).topics
         return len(found.partitions)
 
     def ranges(self, start: Bound, end: Bound) -> Ranges:
         """The offsets between two bounds. OptionError if there is no such topic or partition."""
-        names = self._calls.partitions()
-        earliest, latest, starts, ends = self._calls.list_offsets(
+        names = self._topics.partitions()
+        earliest, latest, starts, ends = self._topics.list_offsets(
             dict.fromkeys(names, EARLIEST),
             dict.fromkeys(names, LATEST),
             _times(names, start),
@@ -123,8 +126,10 @@ class Topic:
             configuration_keys=["cleanup.policy"],
         )
         with lent_cluster(self._bootstrap) as pooled:
-            answer = pooled.cluster.ask_any(
-                DescribeConfigsRequest(resources=[resource]), DescribeConfigsResponse
+            answer = ClusterClient(pooled.cluster, _TIMEOUT_S).ask_any(
+                DescribeConfigsRequest(resources=[resource]),
+                DescribeConfigsResponse,
+                lambda response: response.results[0].error_code,
             )
         result = answer.results[0]
         if result.error_code:

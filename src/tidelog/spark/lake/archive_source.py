@@ -84,7 +84,7 @@ class ArchiveReader(StreamReader):
 
     def partitions(self, start: Json, end: Json) -> Sequence[InputPartition]:
         # A batch of before a restart is planned without another question, and needs the ids too.
-        self._calls.latest()
+        self._topics.latest()
         return super().partitions(start, end)
 
     def _ranges_to_read(self, planned: list[OffsetRange]) -> list[OffsetRange]:

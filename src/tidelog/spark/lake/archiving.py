@@ -16,7 +16,6 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from tidelog.spark.broker_calls import BrokerCalls
 from tidelog.spark.errors import OptionError
 from tidelog.spark.lake.archive_commit import commit_archived, refuse_other_topics
 from tidelog.spark.lake.archive_source import (
@@ -39,6 +38,7 @@ from tidelog.spark.options import parse_stream_options
 from tidelog.spark.positions import beyond_ends
 from tidelog.spark.python_daemon import quiet_this_worker
 from tidelog.spark.session import session
+from tidelog.spark.subscribed_topics import SubscribedTopics
 
 DEFAULT_OFFSETS_PER_BATCH = 1_000_000
 DEFAULT_INTERVAL_S = 60.0
@@ -209,11 +209,11 @@ def _source_options(topics: Sequence[str], settings: ArchiveSettings) -> dict[st
 
 def _starting_offsets(table: Table, options: Mapping[str, str]) -> str:
     """Where the lake ends, and the earliest where it does not begin yet."""
-    calls = BrokerCalls(parse_stream_options(options))
-    names = calls.partitions()
-    refuse_other_topics(table, table.snapshot(), calls.topic_ids)
+    subscribed = SubscribedTopics(parse_stream_options(options))
+    names = subscribed.partitions()
+    refuse_other_topics(table, table.snapshot(), subscribed.topic_ids)
     coverage = LakeLookup(str(table.root)).coverage(names)
-    beyond = beyond_ends(calls, coverage, {})
+    beyond = beyond_ends(subscribed, coverage, {})
     if beyond:
         raise LakeError(
             f"{'; '.join(beyond)}. The lake at {table.root} keeps what it has: archive the topic "

@@ -9,7 +9,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 from pyspark.sql.streaming.query import StreamingQuery
 
-from tidelog.spark.broker_calls import BrokerCalls
 from tidelog.spark.errors import DataLossError, OptionError
 from tidelog.spark.lake.bounds import Bound
 from tidelog.spark.lake.errors import LakeError
@@ -27,6 +26,7 @@ from tidelog.spark.lake.table import OWN_FOLDER
 from tidelog.spark.offsets import OffsetRange
 from tidelog.spark.options import parse_source_options
 from tidelog.spark.session import session
+from tidelog.spark.subscribed_topics import SubscribedTopics
 
 DEFAULT_OFFSETS_PER_BATCH = 500_000
 
@@ -170,7 +170,7 @@ def _check_partitions(plan: ReplayPlan, bootstrap: str) -> None:
     """OptionError before Spark starts, rather than a failed query after it."""
     to_topic = plan.request.to_topic
     asked = parse_source_options({"kafka.bootstrap.servers": bootstrap, "subscribe": to_topic})
-    there = {each.partition for each in BrokerCalls(asked).partitions()}
+    there = {each.partition for each in SubscribedTopics(asked).partitions()}
     needed = {partition for partition, (first, last) in plan.ranges.items() if first < last}
     if plan.request.partitions == "same" and not needed <= there:
         raise LakeError(

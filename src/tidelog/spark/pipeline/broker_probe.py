@@ -6,8 +6,8 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from tidelog.client.cluster import Cluster
 from tidelog.client.errors import ClientError, ConnectError
-from tidelog.client.wire import Cluster
 from tidelog.protocol.errors import ErrorCode
 from tidelog.spark.errors import SparkError
 from tidelog.spark.pipeline.events import BrokerAway

@@ -32,7 +32,7 @@ from tidelog.protocol.apis.offset_fetch import (
 from tidelog.protocol.errors import ErrorCode
 from tidelog.protocol.topic_partition import TopicPartition
 from tidelog.spark.errors import SparkError
-from tidelog.spark.sink.brokers import GROUP, Brokers, Patience
+from tidelog.spark.sink.brokers import GROUP, Brokers
 from tidelog.spark.sink.names import WriterNames, task_number
 from tidelog.spark.sink.shape import Shape
 from tidelog.spark.sink.transaction import OpenTransaction
@@ -186,7 +186,7 @@ class Markers:
 
     def _write(self, offsets: Mapping[str, _Offset]) -> None:
         waiting = dict(offsets)
-        patience = Patience(self._brokers.timeout_s)
+        retries = self._brokers.retries()
         while waiting:
             answers = self._brokers.ask_coordinators(
                 GROUP,
@@ -204,7 +204,7 @@ class Markers:
                 del waiting[group]
             if waiting:
                 self._brokers.create_compacted_topic(MARKER_PLACE.topic)
-                patience.wait("the decision", f"{MARKER_PLACE.topic} is unknown")
+                retries.wait("the decision", f"{MARKER_PLACE.topic} is unknown")
 
 
 def _parse_head(names: WriterNames, read: _Offset) -> DecisionHead | None:

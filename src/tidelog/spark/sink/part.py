@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from tidelog.protocol.errors import ErrorCode
 from tidelog.spark.errors import SparkError
-from tidelog.spark.sink.brokers import Brokers, Patience
+from tidelog.spark.sink.brokers import Brokers
 from tidelog.spark.sink.driver import roll_forward, split_error
 from tidelog.spark.sink.markers import MARKER_PLACE, DecisionHead, Markers
 from tidelog.spark.sink.names import WriterNames
@@ -96,7 +96,7 @@ class TaskPart:
 
     def _enter(self, transaction: OpenTransaction) -> bool:
         """Put the marker into the transaction; False if it belongs to the past."""
-        patience = Patience(self._brokers.timeout_s)
+        retries = self._brokers.retries()
         while True:
             code = self._transactions.commit_offset(
                 transaction, self.transactional_id, MARKER_PLACE, self._batch_id + 1
@@ -108,4 +108,4 @@ class TaskPart:
             if code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise SparkError(f"{self.transactional_id}: no marker can be set: {code.name}")
             self._brokers.create_compacted_topic(MARKER_PLACE.topic)
-            patience.wait(self.transactional_id, f"{MARKER_PLACE.topic} is unknown")
+            retries.wait(self.transactional_id, f"{MARKER_PLACE.topic} is unknown")

@@ -2,7 +2,7 @@
 
 Each partition's batches carry sequence numbers without a gap, so a batch that is sent twice is
 stored once. Up to five requests are in flight per broker, with at most one batch of a partition in
-each. When a batch fails for a reason that passes, those behind it are let come back as well (the
+each. When a batch fails with a retriable error, those behind it are let come back as well (the
 broker refuses them, for there is a gap before them), and all are sent again in their order.
 """
 
@@ -11,8 +11,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
+from tidelog.client.cluster import RETRY_BACKOFF, Address, WireConnection, is_retriable
 from tidelog.client.errors import ConnectError
-from tidelog.client.wire import WireConnection
 from tidelog.protocol.apis.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
@@ -24,34 +24,14 @@ from tidelog.protocol.errors import ErrorCode
 from tidelog.protocol.topic_partition import TopicPartition
 from tidelog.spark.encode.batches import EncodedBatch
 from tidelog.spark.errors import SparkError
-from tidelog.spark.passing_errors import (
-    BROKER_IN_TROUBLE,
-    COORDINATOR_MOVES,
-    LEADER_MOVES,
-    REPLICAS_ARE_AWAY,
-)
-from tidelog.spark.sink.brokers import Address, Brokers
+from tidelog.spark.sink.brokers import Brokers
 
 REQUESTS_IN_FLIGHT_MAX = 5
 _REQUEST_BYTES_MAX = 8 * 1024 * 1024
-_PAUSE_S_MAX = 0.5
 
 # Version 12 makes a partition part of the transaction; 13 names topics by id.
 _VERSION_MAX = {False: 11, True: 12}
 
-_PASSING = (
-    LEADER_MOVES
-    | BROKER_IN_TROUBLE
-    | REPLICAS_ARE_AWAY
-    # A write of the new flow makes the partition part of the transaction.
-    | COORDINATOR_MOVES
-    | {
-        ErrorCode.CONCURRENT_TRANSACTIONS,
-        ErrorCode.THROTTLING_QUOTA_EXCEEDED,
-        # Damaged on its way: what is kept here is whole.
-        ErrorCode.CORRUPT_MESSAGE,
-    }
-)
 _TOO_LARGE = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
 
 
@@ -133,7 +113,8 @@ class Producer:
         self._sequences = {} if sequences is None else sequences
         self._queues: dict[TopicPartition, _Queue] = {}
         self._pipelines: dict[Address, _Pipeline] = {}
-        self._pause_s = 0.0
+        # How often in a row nothing was acknowledged before batches were sent again.
+        self._failures = 0
         self.rows_by_partition: dict[TopicPartition, int] = {}
 
     @property
@@ -296,7 +277,7 @@ class Producer:
         if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
             queue.sent.remove(batch)
             queue.since_s = time.monotonic()
-            self._pause_s = 0.0
+            self._failures = 0
             rows = self.rows_by_partition
             rows[queue.partition] = rows.get(queue.partition, 0) + batch.record_count
             return
@@ -304,8 +285,9 @@ class Producer:
         is_behind = code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and queue.failure is not None
         if code in _TOO_LARGE:
             self._split(queue, batch)
-        elif code in _PASSING or is_behind:
+        elif is_retriable(code) or is_behind:
             queue.take_back(batch)
+            self._brokers.invalidate_leader(queue.partition, code)
         else:
             raise ProduceError(
                 queue.partition, code, f"{code.name} {row.error_message or ''}".rstrip()
@@ -340,6 +322,7 @@ class Producer:
 
     def _lose_connection(self, address: Address, reason: str) -> None:
         """What was in flight may be stored or not: it is sent again, and stored once."""
+        self._brokers.lose(address)
         pipeline = self._pipelines.pop(address, None)
         if pipeline is None:
             return
@@ -363,8 +346,8 @@ class Producer:
                     "records were not acknowledged within kafka.delivery.timeout.ms,"
                     f" {self._settings.delivery_timeout_ms} ms, at last: {queue.failure}",
                 )
-        time.sleep(self._pause_s)
-        self._pause_s = min(_PAUSE_S_MAX, self._pause_s * 2 or 0.005)
+        self._failures += 1
+        time.sleep(RETRY_BACKOFF.pause_s(self._failures))
         self._brokers.refresh_topics(
             {queue.partition.topic for queue in failed}, self._settings.delivery_timeout_ms / 1000
         )

@@ -38,7 +38,7 @@ from tidelog.protocol.apis.txn_offset_commit import (
 from tidelog.protocol.errors import ErrorCode
 from tidelog.protocol.topic_partition import TopicPartition
 from tidelog.spark.errors import OptionError, SparkError
-from tidelog.spark.sink.brokers import GROUP, TRANSACTION, TRANSACTIONS_V2, Brokers, Patience
+from tidelog.spark.sink.brokers import GROUP, TRANSACTION, TRANSACTIONS_V2, Brokers
 
 _log = logging.getLogger(__name__)
 
@@ -235,7 +235,7 @@ class Transactions:
 
     def describe_settled(self, transactional_ids: Sequence[str]) -> dict[str, TransactionState]:
         """The same, when no commit or abort is under way any more."""
-        patience = Patience(self._brokers.timeout_s)
+        retries = self._brokers.retries()
         while True:
             states = self.describe(transactional_ids)
             ending = [
@@ -243,7 +243,7 @@ class Transactions:
             ]
             if not ending:
                 return states
-            patience.wait(f"the transaction {ending[0]}", "it is being completed")
+            retries.wait(f"the transaction {ending[0]}", "it is being completed")
 
     def end(
         self, transactions: Sequence[OpenTransaction], *, commit: bool

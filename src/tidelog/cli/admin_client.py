@@ -1,12 +1,12 @@
 """Calls to a broker through librdkafka's admin client, with errors as a person expects them."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any, TypeVar
 
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
 
 from tidelog.cli.failures import EXIT_NOT_FOUND, fail
 
@@ -56,17 +56,3 @@ def wait_for(future: "Future[T]", doing: str) -> T:
         fail(f"{doing}: {reason.str()} ({reason.name()})", exit_code=exit_code)
     except FutureTimeoutError:
         fail(f"{doing}: no answer within {CALL_TIMEOUT_S:g} s")
-
-
-def list_offsets(
-    admin: AdminClient, places: Iterable[tuple[str, int]], spec: OffsetSpec
-) -> dict[tuple[str, int], int]:
-    """The offset that a specification means in each partition; -1 where there is none."""
-    asked = {TopicPartition(*place): spec for place in places}
-    futures = admin.list_offsets(asked, request_timeout=CALL_TIMEOUT_S)
-    return {
-        (place.topic, place.partition): wait_for(
-            future, f"no offsets of {place.topic}-{place.partition}"
-        ).offset
-        for place, future in futures.items()
-    }

@@ -8,16 +8,16 @@ from confluent_kafka import Producer
 
 from tests.spark.topics import create_topic, delete_topic, eventually, publish
 from tidelog.protocol.topic_partition import TopicPartition
-from tidelog.spark.broker_calls import BrokerCalls
 from tidelog.spark.errors import OptionError, SparkError
 from tidelog.spark.offsets import EARLIEST, LATEST
 from tidelog.spark.options import parse_source_options
+from tidelog.spark.subscribed_topics import SubscribedTopics
 from tidelog.testing import Broker
 from tidelog.testing.broker import free_port
 
 
-def calls_for(bootstrap: str, **options: str) -> BrokerCalls:
-    return BrokerCalls(parse_source_options({"kafka.bootstrap.servers": bootstrap, **options}))
+def topics_for(bootstrap: str, **options: str) -> SubscribedTopics:
+    return SubscribedTopics(parse_source_options({"kafka.bootstrap.servers": bootstrap, **options}))
 
 
 def test_partitions_by_name_pattern_and_assignment(tidelog_broker: Broker, topic: str) -> None:
@@ -29,20 +29,20 @@ def test_partitions_by_name_pattern_and_assignment(tidelog_broker: Broker, topic
         TopicPartition(topic, 1),
         TopicPartition(topic + "-b", 0),
     )
-    assert calls_for(bootstrap, subscribe=topic).partitions() == {first, second}
-    assert calls_for(bootstrap, subscribe=f"{topic},{topic}-b").partitions() == {
+    assert topics_for(bootstrap, subscribe=topic).partitions() == {first, second}
+    assert topics_for(bootstrap, subscribe=f"{topic},{topic}-b").partitions() == {
         first,
         second,
         other,
     }
-    assert calls_for(bootstrap, subscribePattern=topic + ".+").partitions() == {other}
-    assert calls_for(bootstrap, assign=f'{{"{topic}": [1]}}').partitions() == {second}
+    assert topics_for(bootstrap, subscribePattern=topic + ".+").partitions() == {other}
+    assert topics_for(bootstrap, assign=f'{{"{topic}": [1]}}').partitions() == {second}
 
 
 def test_internal_topics_match_no_pattern(tidelog_broker: Broker, topic: str) -> None:
     bootstrap = tidelog_broker.bootstrap_servers
     create_topic(bootstrap, topic, 1)
-    found = calls_for(bootstrap, subscribePattern=".*").partitions()
+    found = topics_for(bootstrap, subscribePattern=".*").partitions()
     assert TopicPartition(topic, 0) in found
     assert not any(name.topic.startswith("__") for name in found)
 
@@ -52,12 +52,12 @@ def test_topics_and_partitions_that_do_not_exist_are_named(
 ) -> None:
     bootstrap = tidelog_broker.bootstrap_servers
     with pytest.raises(OptionError, match=f"option subscribe: there is no {topic} at"):
-        calls_for(bootstrap, subscribe=topic).partitions()
+        topics_for(bootstrap, subscribe=topic).partitions()
     create_topic(bootstrap, topic, 1)
     with pytest.raises(OptionError, match=f"option assign: there is no {topic}-7 at"):
-        calls_for(bootstrap, assign=f'{{"{topic}": [0, 7]}}').partitions()
+        topics_for(bootstrap, assign=f'{{"{topic}": [0, 7]}}').partitions()
     with pytest.raises(OptionError, match="no name of a topic"):
-        calls_for(bootstrap, subscribe="no topic!").partitions()
+        topics_for(bootstrap, subscribe="no topic!").partitions()
 
 
 def test_offsets_of_many_kinds_in_one_question(tidelog_broker: Broker, topic: str) -> None:
@@ -66,7 +66,7 @@ def test_offsets_of_many_kinds_in_one_question(tidelog_broker: Broker, topic: st
     publish(bootstrap, topic, ["x"] * 10, timestamp_ms=lambda at: 1000 * (at + 1))
     first, second = TopicPartition(topic, 0), TopicPartition(topic, 1)
     gone = TopicPartition(topic, 9)
-    calls = calls_for(bootstrap, subscribe=topic)
+    calls = topics_for(bootstrap, subscribe=topic)
     earliest, latest, by_time = calls.list_offsets(
         {first: EARLIEST, second: EARLIEST, gone: EARLIEST},
         {first: LATEST, second: LATEST},
@@ -92,17 +92,17 @@ def test_the_end_of_committed_reading_is_the_last_stable_offset(
     producer.flush(30)
     name = TopicPartition(topic, 0)
     uncommitted = {"kafka.isolation.level": "read_uncommitted"}
-    assert calls_for(bootstrap, subscribe=topic).latest() == {name: 1}
-    assert calls_for(bootstrap, subscribe=topic, **uncommitted).latest() == {name: 2}
+    assert topics_for(bootstrap, subscribe=topic).latest() == {name: 1}
+    assert topics_for(bootstrap, subscribe=topic, **uncommitted).latest() == {name: 2}
     producer.commit_transaction(30)
-    committed = calls_for(bootstrap, subscribe=topic)
+    committed = topics_for(bootstrap, subscribe=topic)
     eventually(lambda: committed.latest() == {name: 3}, "the marker")
 
 
 def test_deleted_topics_are_left_out(tidelog_broker: Broker, topic: str) -> None:
     bootstrap = tidelog_broker.bootstrap_servers
     create_topic(bootstrap, topic, 1)
-    calls = calls_for(bootstrap, subscribe=topic)
+    calls = topics_for(bootstrap, subscribe=topic)
     assert calls.latest() == {TopicPartition(topic, 0): 0}
     delete_topic(bootstrap, topic)
     assert calls.latest() == {}
@@ -113,13 +113,13 @@ def test_a_list_of_partitions_can_be_believed_for_a_while(
 ) -> None:
     bootstrap = tidelog_broker.bootstrap_servers
     create_topic(bootstrap, topic, 1)
-    believing = calls_for(
+    believing = topics_for(
         bootstrap, subscribePattern=topic + ".*", **{"partition.metadata.cache.ttl.ms": "600000"}
     )
     assert len(believing.partitions()) == 1
     create_topic(bootstrap, topic + "-b", 1)
     assert len(believing.partitions()) == 1
-    assert len(calls_for(bootstrap, subscribePattern=topic + ".*").partitions()) == 2
+    assert len(topics_for(bootstrap, subscribePattern=topic + ".*").partitions()) == 2
 
 
 def test_a_broker_that_comes_back_is_waited_for(topic: str) -> None:
@@ -128,7 +128,7 @@ def test_a_broker_that_comes_back_is_waited_for(topic: str) -> None:
         bootstrap = broker.bootstrap_servers
         create_topic(bootstrap, topic, 1)
         publish(bootstrap, topic, ["x"])
-        calls = calls_for(bootstrap, subscribe=topic)
+        calls = topics_for(bootstrap, subscribe=topic)
         assert calls.latest() == {TopicPartition(topic, 0): 1}
         broker.stop()
         again = threading.Timer(1.0, broker.start)
@@ -140,7 +140,7 @@ def test_a_broker_that_comes_back_is_waited_for(topic: str) -> None:
 
 
 def test_a_broker_that_stays_away_is_an_error() -> None:
-    calls = calls_for(
+    calls = topics_for(
         f"127.0.0.1:{free_port()}", subscribe="a", **{"kafka.default.api.timeout.ms": "300"}
     )
     start_s = time.monotonic()

@@ -15,8 +15,8 @@ from collections.abc import Callable
 from struct import Struct
 from typing import Self
 
-from tidelog.client.errors import ClientError, ConnectError
-from tidelog.client.wire import WireConnection
+from tidelog.client.cluster.connection import WireConnection
+from tidelog.client.errors import ConnectError, NotServedError
 from tidelog.protocol.apis.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -115,10 +115,7 @@ def find_local_address(connection: WireConnection, node_id: int) -> str | None:
         answer = connection.call(
             DescribeConfigsRequest(resources=[resource]), DescribeConfigsResponse
         )
-    except ConnectError:
-        raise
-    except ClientError:
-        # It does not serve this request.
+    except NotServedError:
         return None
     for result in answer.results:
         for each in result.configs:

@@ -17,10 +17,10 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, ConfigResource
 
-from tidelog.client import local as local_module
+from tidelog.client.cluster import Cluster, WireConnection
+from tidelog.client.cluster import local as local_module
+from tidelog.client.cluster.local import LocalConnection, find_local_address, read_range
 from tidelog.client.errors import ConnectError
-from tidelog.client.local import LocalConnection, find_local_address, read_range
-from tidelog.client.wire import Cluster, WireConnection
 from tidelog.protocol.apis.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from tidelog.protocol.apis.metadata import MetadataRequest, MetadataResponse
 from tidelog.protocol.file_reference import SIZE_BYTES, FileReference, decode_file_reference
@@ -215,7 +215,7 @@ _AS_NOBODY = """
 import os, sys
 sys.path.insert(0, sys.argv[2])
 from tidelog.client.errors import ConnectError
-from tidelog.client.local import LocalConnection
+from tidelog.client.cluster.local import LocalConnection
 os.setgid({nobody}); os.setuid({nobody})
 try:
     LocalConnection.open_local(sys.argv[1], client_id="nobody")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import struct
 import threading
@@ -13,13 +14,14 @@ from tidelog.protocol.apis.api_versions import ApiVersion, ApiVersionsResponse
 from tidelog.protocol.headers import decode_request, encode_response
 from tidelog.protocol.schema import Message
 
-Answer = Callable[[Any], Message]
+Answer = Callable[[Any], Message | None]
 
 
 class ScriptedBroker:
     """Listens on the loopback until the `with` block ends.
 
-    `answers` makes the response of each request; `versions` limits what an API offers.
+    `answers` makes the response of each request, or None to end the connection; `versions` limits
+    what an API offers.
     """
 
     def __init__(
@@ -32,6 +34,7 @@ class ScriptedBroker:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         self._accepted: list[socket.socket] = []
+        self._is_stopped = False
         self.client_ids: set[str | None] = set()
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -39,10 +42,19 @@ class ScriptedBroker:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        # A thread that waits in accept is woken by this, not by close.
+        self.stop()
+
+    def stop(self) -> None:
+        """Refuse connections and end those that are open, as a broker that is gone; idempotent."""
+        if self._is_stopped:
+            return
+        self._is_stopped = True
+        # Threads that wait in accept and read are woken by this, not by close.
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         for each in self._accepted:
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
             each.close()
 
     @property
@@ -66,11 +78,14 @@ class ScriptedBroker:
             threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
 
     def _serve(self, connection: socket.socket) -> None:
-        with connection, connection.makefile("rb") as stream:
+        # A client, or this broker, that ends the connection is no failure.
+        with contextlib.suppress(OSError), connection, connection.makefile("rb") as stream:
             while len(prefix := stream.read(4)) == 4:
                 header, request = decode_request(stream.read(struct.unpack(">i", prefix)[0]))
                 self.client_ids.add(header.client_id)
                 answer = self._answers[ApiKey(header.api_key)](request)
+                if answer is None:
+                    return
                 connection.sendall(
                     encode_response(
                         header.api_key, header.api_version, header.correlation_id, answer

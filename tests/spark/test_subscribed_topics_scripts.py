@@ -1,4 +1,4 @@
-"""BrokerCalls against a peer that refuses as Kafka may, but no broker does on demand."""
+"""SubscribedTopics against a peer that refuses as Kafka may, but no broker does on demand."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from tests.spark.scripted_broker import Answer, ScriptedBroker
+from tests.client.cluster.scripted_broker import Answer, ScriptedBroker
 from tidelog.protocol.api_keys import ApiKey
 from tidelog.protocol.apis.list_offsets import (
     ListOffsetsPartitionResponse,
@@ -23,9 +23,9 @@ from tidelog.protocol.apis.metadata import (
 )
 from tidelog.protocol.errors import ErrorCode
 from tidelog.protocol.topic_partition import TopicPartition
-from tidelog.spark.broker_calls import BrokerCalls
 from tidelog.spark.errors import SparkError
 from tidelog.spark.options import parse_source_options
+from tidelog.spark.subscribed_topics import SubscribedTopics
 
 END = 42
 
@@ -63,7 +63,7 @@ class Script:
         with ScriptedBroker(answers, versions) as peer:
             self.port, self.client_ids = peer.port, peer.client_ids
             options = {"kafka.bootstrap.servers": peer.bootstrap, "subscribe": "orders"}
-            return BrokerCalls(parse_source_options({**options, **more})).latest()
+            return SubscribedTopics(parse_source_options({**options, **more})).latest()
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ class Script:
         ErrorCode.BROKER_NOT_AVAILABLE,
     ],
 )
-def test_what_passes_is_waited_for(code: ErrorCode) -> None:
+def test_retriable_errors_are_retried(code: ErrorCode) -> None:
     script = Script([code, code])
     assert script.latest() == {TopicPartition("orders", 0): END}
     assert len(script.asked) == 3
@@ -84,7 +84,7 @@ def test_what_passes_is_waited_for(code: ErrorCode) -> None:
 @pytest.mark.parametrize(
     "code", [ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.UNKNOWN_SERVER_ERROR]
 )
-def test_what_does_not_pass_fails_at_once(code: ErrorCode) -> None:
+def test_other_errors_fail_at_once(code: ErrorCode) -> None:
     script = Script([code])
     with pytest.raises(SparkError, match=f"orders-0: {code.name}"):
         script.latest()
