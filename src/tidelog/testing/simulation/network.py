@@ -183,8 +183,8 @@ class SimulatedTransport:
         before = self._sent_bytes
         self._sent_bytes += len(data)
         if before >= character.cut_at_bytes:
-            return  # behind the cut, which the sender has not heard of yet
-        if before < character.cut_at_bytes <= self._sent_bytes:
+            return  # the reset is on its way; a stream has no holes
+        if self._sent_bytes >= character.cut_at_bytes:
             self._network.simulation.count("connections cut")
             data = data[: character.cut_at_bytes - before]
             self._network.cut_later(self)
