@@ -432,6 +432,18 @@ def test_a_full_disk_answers_an_error_and_heals(tmp_path: Path) -> None:
     store.close()
 
 
+def test_the_start_of_an_offline_log_does_not_move(tmp_path: Path) -> None:
+    """DeleteRecords was acknowledged, and the disk could not be told of it."""
+    store = open_store(tmp_path)
+    log = store.create(ORDERS, TOPIC_ID, LogConfig())
+    append(log, b"a", b"b")
+    store.commit()
+    log.storage_error = "the disk is gone"
+    storage_error(log.advance_log_start, 1)
+    assert log.log_start_offset == 0
+    store.close(clean=False)
+
+
 def test_partitions_may_be_deleted_while_checkpoints_run(tmp_path: Path) -> None:
     loop = Loop()
     store = LogStore.open([tmp_path], SMALL, world=OperatingSystem(), post=loop.post)
