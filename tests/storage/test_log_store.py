@@ -2,6 +2,7 @@
 
 import errno
 import os
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -146,6 +147,41 @@ def test_frames_of_a_deleted_partition_do_not_come_back(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     assert store.logs == {}
     assert not list(tmp_path.glob("orders*"))
+    store.close()
+
+
+@pytest.mark.parametrize("has_successor", [False, True])
+@pytest.mark.parametrize(
+    "identity",
+    [None, bytes(43), b"version: 0\ntopic_i"],
+    ids=["missing", "zeros", "half"],
+)
+def test_a_deleted_log_without_its_identity_does_not_come_back(
+    tmp_path: Path, identity: bytes | None, has_successor: bool
+) -> None:
+    """A power cut took back the rename to a deleted directory, and left of the partition.metadata
+    what was not synced: the records would have become those of the next topic of this name."""
+    store = open_store(tmp_path / "data")
+    append(store.create(ORDERS, TOPIC_ID, LogConfig()), b"old", b"old too")
+    store.commit()
+    shutil.copytree(tmp_path / "data" / "orders-0", tmp_path / "before")
+    store.delete(ORDERS)
+    if has_successor:
+        append(store.create(ORDERS, bytes(16 * [9]), LogConfig()), b"new")
+    store.commit()
+    store.close(clean=False)
+    shutil.rmtree(tmp_path / "data" / "orders-0", ignore_errors=True)
+    (tmp_path / "before").rename(tmp_path / "data" / "orders-0")
+    metadata = tmp_path / "data" / "orders-0" / "partition.metadata"
+    metadata.unlink()
+    if identity is not None:
+        metadata.write_bytes(identity)
+    store = open_store(tmp_path / "data")
+    if has_successor:
+        assert values_of(store.logs[ORDERS]) == [b"new"]
+        assert store.logs[ORDERS].topic_id == bytes(16 * [9])
+    else:
+        assert store.logs == {}
     store.close()
 
 
@@ -394,6 +430,18 @@ def test_a_full_disk_answers_an_error_and_heals(tmp_path: Path) -> None:
     store = open_store(files.root, files=files)
     assert values_of(store.logs[ORDERS]) == [b"a", b"b"]
     store.close()
+
+
+def test_the_start_of_an_offline_log_does_not_move(tmp_path: Path) -> None:
+    """DeleteRecords was acknowledged, and the disk could not be told of it."""
+    store = open_store(tmp_path)
+    log = store.create(ORDERS, TOPIC_ID, LogConfig())
+    append(log, b"a", b"b")
+    store.commit()
+    log.storage_error = "the disk is gone"
+    storage_error(log.advance_log_start, 1)
+    assert log.log_start_offset == 0
+    store.close(clean=False)
 
 
 def test_partitions_may_be_deleted_while_checkpoints_run(tmp_path: Path) -> None:

@@ -50,7 +50,12 @@ class Maintenance:
 
         def delete_of(partition: Partition) -> None:
             log = partition.log
-            count = log.delete_old_segments(node.now_ms(), partition.high_watermark)
+            try:
+                count = log.delete_old_segments(node.now_ms(), partition.high_watermark)
+            except OSError as error:
+                if log.on_storage_error is not None:
+                    log.on_storage_error(log, error)
+                return
             if count:
                 node.log.info(
                     "segments_deleted",

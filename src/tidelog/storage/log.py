@@ -677,10 +677,10 @@ class Log:
     def advance_log_start(self, offset: int) -> None:
         """Hides the records below `offset`; retention removes their segments later.
 
-        Raises ApiError(OFFSET_OUT_OF_RANGE) when the log does not reach so far.
+        Raises ApiError: OFFSET_OUT_OF_RANGE when the log does not reach so far, KAFKA_STORAGE_ERROR
+        when its directory is offline.
         """
-        if self.is_truncating:
-            self._require_writable()
+        self._require_writable()
         if offset > self.log_end_offset:
             raise ApiError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
@@ -700,7 +700,7 @@ class Log:
 
         Raises OSError. The files are renamed here and unlinked later: see `take_deletable_files`.
         """
-        if self.is_truncating:
+        if self._storage_error is not None or self.is_truncating:
             return 0
         count = count_deletable(
             self.segments,

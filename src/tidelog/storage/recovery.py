@@ -299,20 +299,26 @@ class _DirectoryRecovery:
         replays = self._replays.get(topic_partition, {})
         if not any(replay.deleted for replay in replays.values()):
             return False
+        if not self._is_deleted(replays, path):
+            return False
+        target = self._directory / deleted_directory_name(topic_partition, self._world.random)
+        self._files.rename(path, target)
+        self.deleted.append(target)
+        return True
+
+    def _is_deleted(self, replays: dict[bytes, Replay], path: Path) -> bool:
         try:
             topic_id = read_topic_id(self._files, path)
         except CorruptFileError:
             if not self._is_half_written(path / PARTITION_METADATA):
                 return False
             topic_id = None
-        # One whose topic id never reached the disk may be of the deleted topic or of one made since
-        # with its name. In either case the journal holds what was acknowledged of it.
-        if topic_id is not None and not replays.get(topic_id, Replay()).deleted:
-            return False
-        target = self._directory / deleted_directory_name(topic_partition, self._world.random)
-        self._files.rename(path, target)
-        self.deleted.append(target)
-        return True
+        if topic_id is None and ZERO_UUID not in replays:
+            # The deleted log or one of the same name that came after it. Either was too young to
+            # have its identity on disk, so all that counts of it is in the journal.
+            return True
+        replay = replays.get(topic_id or ZERO_UUID)
+        return replay is not None and replay.deleted
 
     def _open_clean(self, topic_partition: TopicPartition) -> Log:
         recovery_point = self._checkpointed(self._recovery_points, topic_partition)

@@ -101,11 +101,13 @@ def explore(
     """Runs ranges of seeds in worker processes; yields what each came to, as they come in.
 
     After a failure the ranges that are under way are finished and no others are begun, unless it
-    is to keep going.
+    is to keep going. An interrupt ends it in the same way.
     """
     left = iter(ranges)
     # A fresh interpreter for each: nothing of this process is in a worker that is not in another.
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+    with ProcessPoolExecutor(
+        jobs, mp_context=get_context("spawn"), initializer=_leave_interrupts_to_parent
+    ) as pool:
         under_way: dict[Future[Findings], range] = {}
 
         def begin_next() -> None:
@@ -118,13 +120,23 @@ def explore(
             begin_next()
         is_over = False
         while under_way:
-            done, _ = wait(under_way, return_when=FIRST_COMPLETED)
+            try:
+                done, _ = wait(under_way, return_when=FIRST_COMPLETED)
+            except KeyboardInterrupt:
+                if is_over:
+                    raise
+                is_over = True
+                continue
             for future in done:
                 findings = _findings_of(future, under_way.pop(future))
                 is_over = is_over or (bool(findings.failures) and not keep_going)
                 if not is_over:
                     begin_next()
                 yield findings
+
+
+def _leave_interrupts_to_parent() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _findings_of(future: Future[Findings], seeds: range) -> Findings:

@@ -30,6 +30,8 @@ class Invariants:
         self._problem = problem
         self._seen: dict[Partition, _Seen] = {}
         self._committed: dict[tuple[bytes, int], int] = {}
+        self._may_lose: set[tuple[bytes, int]] = set()
+        """Logs that were in the page cache only, for a time at least."""
 
     def life_began(self) -> None:
         self._seen.clear()
@@ -51,9 +53,11 @@ class Invariants:
             start, stable, high, durable = now
             if not start <= stable <= high <= durable <= log.log_end_offset:
                 self._tell(partition, f"the offsets are out of order: {now}", log.log_end_offset)
-            if log.config.durability != "fsync":
-                continue
             key = partition.topic_id, partition.partition
+            if log.config.durability != "fsync":
+                self._may_lose.add(key)
+            if key in self._may_lose:
+                continue
             if before is None:
                 if log.log_end_offset < self._committed.get(key, 0):
                     self._tell(

@@ -183,7 +183,7 @@ class SimulatedTransport:
         before = self._sent_bytes
         self._sent_bytes += len(data)
         if before >= character.cut_at_bytes:
-            return  # behind the cut, which the sender has not heard of yet; a stream has no holes
+            return  # the reset is on its way; a stream has no holes
         if self._sent_bytes >= character.cut_at_bytes:
             self._network.simulation.count("connections cut")
             data = data[: character.cut_at_bytes - before]
