@@ -16,6 +16,8 @@ from random import Random
 SECOND_US = 1_000_000
 MS_US = 1_000
 
+_EVENTS_BETWEEN_QUESTIONS = 16
+
 Callback = Callable[[], None]
 
 
@@ -59,7 +61,7 @@ class Simulation:
         return self.at(self.now_us + delay_us, callback)
 
     def run_until(self, time_us: int, *, unless: Callable[[], bool] = lambda: False) -> None:
-        """Run what is due up to a time, or until `unless` holds after an event."""
+        """Run what is due up to a time, or until `unless` holds, which is asked now and then."""
         heap = self._heap
         while heap and heap[0][0] <= time_us:
             _, _, event = heappop(heap)
@@ -69,7 +71,7 @@ class Simulation:
             self.now_us = event.time_us
             self.events_run += 1
             callback()
-            if unless():
+            if not self.events_run % _EVENTS_BETWEEN_QUESTIONS and unless():
                 return
         self.now_us = max(self.now_us, time_us)
 
