@@ -5,28 +5,39 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import Any
 
+import pytest
+
+from tidelog.protocol.apis.delete_topics import (
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
 from tidelog.protocol.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
 from tidelog.protocol.apis.join_group import (
     JoinGroupRequest,
     JoinGroupRequestProtocol,
     JoinGroupResponse,
 )
+from tidelog.protocol.apis.produce import ProduceResponse
 from tidelog.protocol.apis.sync_group import SyncGroupRequest, SyncGroupResponse
 from tidelog.protocol.errors import ErrorCode
+from tidelog.protocol.topic_partition import TopicPartition
 from tidelog.testing.simulation.client import SimulatedClient
 from tidelog.testing.simulation.network import Network
 from tidelog.testing.simulation.node import SimulatedNode
 from tidelog.testing.simulation.simulation import SECOND_US, Simulation
 from tidelog.testing.simulation.workloads.asking import GROUP, find_coordinator
+from tidelog.testing.simulation.workloads.plain_sends import plain_batch, produce_request
+from tidelog.testing.simulation.workloads.topics import ask_to_create
 
 
 class Stage:
     """A node and a client without faults."""
 
-    def __init__(self) -> None:
-        self.simulation = Simulation(seed=1)
+    def __init__(self, seed: int = 1, settings: dict[str, str] | None = None) -> None:
+        self.simulation = Simulation(seed)
         network = Network(self.simulation)
-        self.node = SimulatedNode(self.simulation, network, "node-1")
+        self.node = SimulatedNode(self.simulation, network, "node-1", settings=settings)
         assert self.node.start()
         self.client = SimulatedClient(self.simulation, network, "client", self.node.address)
 
@@ -90,3 +101,23 @@ def test_a_session_goes_on_though_the_clock_is_set_forward() -> None:
             assert answer.error_code == ErrorCode.NONE
 
     stage.run(stay())
+
+
+@pytest.mark.parametrize("seed", range(15, 20))
+def test_the_node_starts_after_a_power_cut_behind_the_deletion_of_a_topic(seed: int) -> None:
+    """The old name of its folder came back, and of its files all but the one with its id."""
+    stage = Stage(seed)
+    client = stage.client
+
+    async def make_and_delete() -> None:
+        await ask_to_create(client, "t", 1, {})
+        batches = {TopicPartition("t", 0): plain_batch(client, [b"value"])}
+        await client.call(produce_request(-1, batches), ProduceResponse, version_max=12)
+        await client.sleep(0.1)
+        request = DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=1000)
+        await client.call(request, DeleteTopicsResponse)
+        await client.sleep(1)
+
+    stage.run(make_and_delete())
+    stage.node.cut_power()
+    assert stage.node.start(), stage.node.start_error
