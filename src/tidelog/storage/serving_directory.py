@@ -291,8 +291,8 @@ class ServingDirectory:
     def _remove_deleted(self, path: Path, noted: Callable[[], None] | None) -> None:
         def remove() -> None:
             if noted is not None:
-                # The journal knows a deleted log by its topic id, which is in a file that goes now:
-                # the folder must not get its old name back after that.
+                # The mark in another directory goes now, so the folder must not get its old name
+                # back after that.
                 self._files.sync_directory(self.directory.path)
                 noted()
             self._remove_tree(path)

@@ -128,7 +128,8 @@ class TransactionIndex:
             if (
                 version != _VERSION
                 or aborted.last_offset <= previous_last_offset
-                or aborted.first_offset > aborted.last_offset
+                # The last is the marker's own. Zeros, which a power cut leaves, do not pass.
+                or aborted.first_offset >= aborted.last_offset
             ):
                 raise CorruptFileError(self.path, f"entry {len(entries)} is not a transaction")
             previous_last_offset = aborted.last_offset

@@ -121,7 +121,6 @@ def delete_no_topic(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ("transactional_ids", show_uncommitted, "aborted read in transacted"),
         ("transactional_ids", time_out_no_transaction, "not enough for the last readers: txn"),
-        ("transactional_ids", answer_before_the_records_are_committed, "txn"),
         ("classic_members", answer_before_the_records_are_committed, "-group is at"),
         ("consumer_members", answer_before_the_records_are_committed, "-group is at"),
         ("compacted_partitions", drop_every_last_value, "compacted-0 says"),

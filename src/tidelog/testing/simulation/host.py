@@ -44,41 +44,60 @@ class HostFaults:
 
 
 class SimulatedPoller:
-    """Readiness of a simulated host's sockets, in the order in which they were registered."""
+    """Readiness of a simulated host's sockets."""
 
     wake_fd = -1
 
     def __init__(self, host: SimulatedHost) -> None:
         self._host = host
         self.watched: dict[int, int] = {}
+        self._candidates: set[int] = set()
+        """Whatever may be ready; the others are not looked at."""
         self.is_woken = False
 
     def register(self, fd: int, events: int, /) -> None:
         assert fd not in self.watched, "a descriptor is registered once"
         self.watched[fd] = events
+        self._candidates.add(fd)
         self._host.look_again()
 
     def modify(self, fd: int, events: int, /) -> None:
         assert fd in self.watched
         self.watched[fd] = events
+        self._candidates.add(fd)
         self._host.look_again()
 
     def unregister(self, fd: int, /) -> None:
         del self.watched[fd]
+        self._candidates.discard(fd)
 
     def poll(self, wait_s: float, events_max: int, /) -> list[tuple[int, int]]:
         found = self.ready_now()[:events_max]
         return [(self.wake_fd, READABLE), *found] if self.is_woken else found
 
     def ready_now(self) -> list[tuple[int, int]]:
-        sockets = self._host.sockets
+        """The sockets with something to do, in the order in which they were made."""
+        if not self._candidates:
+            return []
         found = []
-        for fd, events in self.watched.items():
-            # As with epoll, a broken stream is told whether one asks for it or not.
-            ready = sockets[fd].ready() & (events | BROKEN)
+        for fd in sorted(self._candidates):
+            ready = self.ready_events(fd)
             if ready:
                 found.append((fd, ready))
+            else:
+                self._candidates.discard(fd)
         return found
+
+    def ready_events(self, fd: int) -> int:
+        # As with epoll, a broken stream is told whether one asks for it or not.
+        return self._host.sockets[fd].ready() & (self.watched[fd] | BROKEN)
+
+    def became_ready(self, fd: int) -> bool:
+        """A socket has changed; whether somebody has to look at it."""
+        if fd not in self.watched or not self.ready_events(fd):
+            return False
+        self._candidates.add(fd)
+        return True
 
     def wake(self) -> None:
         self.is_woken = True
@@ -89,6 +108,7 @@ class SimulatedPoller:
 
     def close(self) -> None:
         self.watched.clear()
+        self._candidates.clear()
 
 
 class SimulatedWorker:
@@ -286,8 +306,7 @@ class SimulatedHost:
         poller = self._poller
         if not self.is_alive or poller is None:
             return
-        watched = poller.watched.get(socket.fd, 0)
-        if watched and socket.ready() & (watched | BROKEN):
+        if poller.became_ready(socket.fd):
             self.request_turn(self.simulation.now_us)
 
     def _turn(self, number: int) -> None:

@@ -53,14 +53,14 @@ class Options:
         def sometimes(chance: float, most: float) -> float:
             return random.random() * most if random.random() < chance else 0.0
 
-        workloads = random.sample(_WORKLOADS, random.choice((1, 1, 2, 3)))
+        workloads = random.sample(_WORKLOADS, random.choice((1, 1, 1, 2, 3)))
 
         def count(workload: str, least: int, most: int) -> int:
             drawn = random.randint(least, most)
             return drawn if workload in workloads else 0
 
         return cls(
-            duration_s=random.choice((0.3, 0.6, 1.0, 2.0)),
+            duration_s=random.choice((0.3, 0.3, 0.6, 1.0, 2.0)),
             topics=random.randint(1, 2),
             partitions=random.randint(1, 3),
             producers=count("records", 1, 3),

@@ -19,6 +19,7 @@ MS_US = 1_000
 
 EVENTS_MAX = 2_000_000
 """A seed has some ten thousand events; one with so many goes round in circles."""
+_EVENTS_BETWEEN_QUESTIONS = 16
 
 Callback = Callable[[], None]
 
@@ -70,7 +71,7 @@ class Simulation:
         return self.at(self.now_us + delay_us, callback)
 
     def run_until(self, time_us: int, *, unless: Callable[[], bool] = lambda: False) -> None:
-        """Run what is due up to a time, or until `unless` holds after an event."""
+        """Run what is due up to a time, or until `unless` holds, which is asked now and then."""
         heap = self._heap
         while heap and heap[0][0] <= time_us:
             _, _, event = heappop(heap)
@@ -82,7 +83,7 @@ class Simulation:
             if self.events_run > self.events_max:
                 raise NoEndInSight(f"more than {self.events_max} events")
             callback()
-            if unless():
+            if not self.events_run % _EVENTS_BETWEEN_QUESTIONS and unless():
                 return
         self.now_us = max(self.now_us, time_us)
 

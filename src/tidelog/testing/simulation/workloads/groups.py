@@ -54,6 +54,7 @@ class Groups:
             return
         # A group whose members are being upgraded, or downgraded, has both kinds.
         is_mixed = admin.random.random() < 0.5
+        adds_partition = admin.random.random() < 0.3
         mixed = Group("mixed-group", workspace, is_mixed=True)
         for kind, members in (
             ("classic", options.classic_members),
@@ -61,9 +62,12 @@ class Groups:
         ):
             group = mixed if is_mixed else Group(f"{kind}-group", workspace)
             for number in range(members):
-                is_static = admin.random.random() < 0.3
+                # A static member that comes back to a classic group takes the old assignment,
+                # as in Kafka, and nobody would look for new partitions.
+                may_be_static = kind == "consumer" or not adds_partition
+                is_static = may_be_static and admin.random.random() < 0.3
                 self._occupy(kind, group, number, 0, is_static=is_static)
-        if admin.random.random() < 0.3:
+        if adds_partition:
             await admin.sleep(admin.random.random() * options.duration_s)
             index = options.partitions
             await ask_for_partitions(admin, names[0], index + 1)
