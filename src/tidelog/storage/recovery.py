@@ -191,6 +191,7 @@ class _DirectoryRecovery:
         self._clean = clean
         self.strays: list[Path] = []
         self.deleted: list[Path] = []
+        self._deleted_without_id: list[Path] = []
         self.copies: list[Path] = []  # that a move was making when the node ended
         self.moved: dict[TopicPartition, str] = {}
         recovery_points = self._read_offsets(RECOVERY_POINTS)
@@ -263,7 +264,11 @@ class _DirectoryRecovery:
         try:
             topic_id = read_topic_id(self._files, path)
         except (CorruptFileError, OSError):
-            return  # half removed, so the mark was on disk
+            topic_id = None
+        if topic_id is None:
+            # Half removed, so the mark was on disk; or new, and its id was not.
+            self._deleted_without_id.append(path)
+            return
         for topic_partition, replays in self._replays.items():
             if topic_id in replays and was_directory_of(path.name, topic_partition):
                 replays[topic_id].frames.clear()
@@ -390,6 +395,11 @@ class _DirectoryRecovery:
             # The frames say which topic it is; without frames its creation was cut off.
             self._files.unlink(path / PARTITION_METADATA)
             topic_id = None
+        if topic_id is not None and any(
+            was_directory_of(deleted.name, topic_partition) for deleted in self._deleted_without_id
+        ):
+            # What is not of the topic that has the name now is of the one that had it before.
+            replays = {topic_id: replays[topic_id]} if topic_id in replays else {}
         if topic_id is None and replays:
             topic_id = max(replays, key=lambda other: replays[other].frames[-1].lsn)
         for other in replays:

@@ -23,6 +23,7 @@ from tidelog.protocol.apis.sync_group import SyncGroupRequest, SyncGroupResponse
 from tidelog.protocol.errors import ErrorCode
 from tidelog.protocol.topic_partition import TopicPartition
 from tidelog.testing.simulation.client import SimulatedClient
+from tidelog.testing.simulation.host import HostFaults
 from tidelog.testing.simulation.network import Network
 from tidelog.testing.simulation.node import SimulatedNode
 from tidelog.testing.simulation.simulation import SECOND_US, Simulation
@@ -119,5 +120,25 @@ def test_the_node_starts_after_a_power_cut_behind_the_deletion_of_a_topic(seed: 
         await client.sleep(1)
 
     stage.run(make_and_delete())
+    stage.node.cut_power()
+    assert stage.node.start(), stage.node.start_error
+
+
+@pytest.mark.parametrize("seed", [23, 57])
+def test_the_node_starts_after_a_power_cut_behind_the_deletion_of_a_new_topic(seed: int) -> None:
+    """The id of the deleted topic had not reached the disk, and the next has its name."""
+    stage = Stage(seed)
+    client = stage.client
+    stage.node.host.faults = HostFaults(late_jobs=0.3)
+
+    async def make_again() -> None:
+        await ask_to_create(client, "t", 1, {})
+        batches = {TopicPartition("t", 0): plain_batch(client, [b"value"])}
+        await client.call(produce_request(-1, batches), ProduceResponse, version_max=12)
+        request = DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=1000)
+        await client.call(request, DeleteTopicsResponse)
+        await ask_to_create(client, "t", 1, {})
+
+    stage.run(make_again())
     stage.node.cut_power()
     assert stage.node.start(), stage.node.start_error

@@ -75,8 +75,12 @@ class Group:
         self._partitions: dict[TopicPartition, _Partition] = {}
 
     def notice_settling(self) -> None:
-        """Once nothing new begins, each partition must come to have one owner."""
-        if not self.workspace.is_over or not all(each.is_steady for each in self.members):
+        """Once nothing new begins, each partition must come to have one owner; then all end."""
+        if (
+            self.is_settled
+            or not self.workspace.is_over
+            or not all(each.is_steady for each in self.members)
+        ):
             return
         owned = sorted(partition for each in self.members for partition in each.owned)
         self.is_settled = owned == sorted(self.workspace.partitions)
