@@ -351,6 +351,14 @@ def test_when_the_assignment_was_computed_outlives_the_coordinator() -> None:
     assert driver.assigned(driver.consumer("b", 0)) == {}
 
 
+def test_a_clock_that_was_set_back_does_not_hold_up_the_next_assignment() -> None:
+    """Found by the simulator: a group had no assignment for as long as the clock was set back."""
+    driver = Driver(SLOW)
+    driver.consumer("a", 0)
+    driver.now_ms -= 1_000_000
+    assert driver.consumer("b", 0).member_epoch == 2
+
+
 def test_a_topic_that_is_no_longer_subscribed_is_let_go_before_the_next_assignment() -> None:
     driver = Driver(SLOW, FakeTopics().with_topic("t", 1).with_topic("u", 1))
     driver.consumer("a", 0, topics=["t", "u"])

@@ -232,8 +232,8 @@ class ConsumerProtocol:
         interval_ms = self._time_ms(group, "assignment_interval")
         return (
             group.assignment_computed_ms == 0
-            or interval_ms == 0  # also the way out when the clock was set back by much
             or now_ms >= group.assignment_computed_ms + interval_ms
+            or now_ms < group.assignment_computed_ms  # the clock was set back
         )
 
     def _resolve_regexes(self, draft: Draft, now_ms: int) -> bool:

@@ -38,8 +38,8 @@ class TopicChanges:
                 client,
                 workspace,
                 f"changing-{number}",
-                loses_power=options.power_cuts > 0,
-                is_killed=options.kills > 0,
+                loses_power=True,
+                is_killed=True,
             )
             self._topics.append((client, topic))
             client.start(topic.run())
