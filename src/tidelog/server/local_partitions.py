@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 _UNKNOWN_LOGS_SHOWN_MAX = 5
 # A log takes a millisecond to make: its files are most of it.
 LOGS_MADE_PER_TURN_MAX = 8
+_RETRY_S = 1.0
 
 
 class UnknownLogsError(TidelogError):
@@ -62,7 +63,7 @@ class LocalPartitions:
         waiting: Waiting,
         broker_config: Callable[[MetadataImage], Mapping[str, str]],
         now_ms: Callable[[], int],
-        next_turn: Callable[[Callable[[], None]], object],
+        call_later: Callable[[float, Callable[[], None]], object],
         log: StructuredLog,
     ) -> None:
         self._node_id = node_id
@@ -71,7 +72,7 @@ class LocalPartitions:
         self._waiting_on = waiting
         self._broker_config = broker_config
         self._now_ms = now_ms
-        self._next_turn = next_turn
+        self._call_later = call_later
         self._image = MetadataImage()
         # Partitions that are still to be made: topic id and number, and how many there ever were.
         self._to_make: deque[tuple[bytes, int]] = deque()
@@ -82,6 +83,10 @@ class LocalPartitions:
         # Partitions whose logs are, for all that is known, in a directory that is offline: an empty
         # log in another directory must not take their place.
         self._away: set[tuple[bytes, int]] = set()
+        # Partitions whose disk had no room for them, which are tried again.
+        self._not_made: dict[tuple[bytes, int], None] = {}
+        self.on_made_late: Callable[[MetadataImage], None] = lambda image: None
+        """Called when partitions are there which could not be made when the image said so."""
         self.log = log
 
     def claim_logs(self, metadata: MetadataLog) -> None:
@@ -206,7 +211,7 @@ class LocalPartitions:
     def _go_on_next_turn(self) -> None:
         if self._to_make and not self._goes_on_next_turn:
             self._goes_on_next_turn = True
-            self._next_turn(self._go_on)
+            self._call_later(0, self._go_on)
 
     def _go_on(self) -> None:
         self._goes_on_next_turn = False
@@ -247,8 +252,8 @@ class LocalPartitions:
                 else:
                     self._store.set_config(topic_partition, config)
             except ApiError as error:
-                # Its disk is full or gone; the partition is answered as unknown until then.
-                self.log.error("partition_unavailable", partition=topic_partition, error=error)
+                # Its disk is full or gone; the partition is answered as unknown until it is made.
+                self._try_again_later(topic, topic_partition, error)
                 return
             partition = Partition(
                 topic.name,
@@ -264,6 +269,36 @@ class LocalPartitions:
             partition.lead(image, self._now_ms())
         else:
             partition.follow(image)
+
+    def _try_again_later(
+        self, topic: TopicImage, topic_partition: TopicPartition, error: ApiError
+    ) -> None:
+        key = (topic.topic_id, topic_partition.partition)
+        if key not in self._not_made:
+            self.log.error("partition_unavailable", partition=topic_partition, error=error)
+            if not self._not_made:
+                self._call_later(_RETRY_S, self._try_again)
+            self._not_made[key] = None
+
+    def _try_again(self) -> None:
+        """Make the partitions that the disk had no room for; those that still fail stay."""
+        image = self._image
+        made = False
+        for key in list(self._not_made)[:LOGS_MADE_PER_TURN_MAX]:
+            topic_id, number = key
+            topic = image.topics_by_id.get(topic_id)
+            if topic is not None and self._node_id in topic.partitions[number].replicas:
+                config = self._log_config(topic, image)
+                self._apply_partition(topic, topic.partitions[number], config)
+                if self._partitions.get(topic.name, number) is None:
+                    break
+                made = True
+                self.log.info("partition_available", partition=f"{topic.name}-{number}")
+            del self._not_made[key]
+        if self._not_made:
+            self._call_later(_RETRY_S, self._try_again)
+        if made:
+            self.on_made_late(image)
 
     def _delete_topic(self, topic: TopicImage) -> None:
         for image in topic.partitions:

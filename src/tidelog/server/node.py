@@ -248,7 +248,7 @@ class Node:
             self.waiting,
             self._broker_config,
             self.now_ms,
-            lambda work: self.reactor.call_later(0, work),
+            self.reactor.call_later,
             self.log,
         )
         self.local_partitions = local
@@ -271,6 +271,7 @@ class Node:
         self.groups.start()
         self.transactions = TransactionCoordinator(self)
         self.transactions.start()
+        local.on_made_late = self._partitions_made_late
         self.cleaning = LogCleaning(self)
         self.cleaning.start()
         self.reactor.turn_end_hooks.append(self._end_turn)
@@ -378,6 +379,10 @@ class Node:
         store.commit()
         self.connections.set_congested(store.congested)
         self.connections.flush_dirty()
+
+    def _partitions_made_late(self, image: MetadataImage) -> None:
+        self.groups.host.refresh(image)
+        self.transactions.host.refresh(image)
 
     def _high_watermark_of(self, log: Log) -> int:
         partition = self.partitions.get(*log.topic_partition)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Coroutine
 from typing import Any
 
@@ -28,8 +29,10 @@ from tidelog.testing.simulation.network import Network
 from tidelog.testing.simulation.node import SimulatedNode
 from tidelog.testing.simulation.simulation import SECOND_US, Simulation
 from tidelog.testing.simulation.workloads.asking import GROUP, find_coordinator
+from tidelog.testing.simulation.workloads.consuming import Reader
 from tidelog.testing.simulation.workloads.plain_sends import plain_batch, produce_request
-from tidelog.testing.simulation.workloads.topics import ask_to_create
+from tidelog.testing.simulation.workloads.topics import ask_to_create, create_topics
+from tidelog.testing.simulation.workloads.workspace import Workspace
 
 
 class Stage:
@@ -142,3 +145,22 @@ def test_the_node_starts_after_a_power_cut_behind_the_deletion_of_a_new_topic(se
     stage.run(make_again())
     stage.node.cut_power()
     assert stage.node.start(), stage.node.start_error
+
+
+def test_a_partition_that_had_no_room_is_made_when_there_is_some() -> None:
+    stage = Stage()
+    client, disk = stage.client, stage.node.disk
+    workspace = Workspace(lambda name: client)
+
+    async def wait_for_room() -> None:
+        disk.fail("/data/0/late-0", error=errno.ENOSPC)
+        disk.fail("/data/late-0", error=errno.ENOSPC)
+        await create_topics(client, workspace, ["late"], 1, {})
+        (partition,) = workspace.partitions
+        reader = Reader(client, partition, read_committed=False)
+        assert await reader.poll(max_wait_ms=0) is None  # unknown
+        disk.heal()
+        await client.sleep(2)
+        assert await reader.poll(max_wait_ms=0) == []
+
+    stage.run(wait_for_room())
