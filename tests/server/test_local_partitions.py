@@ -98,7 +98,7 @@ def test_a_topic_can_be_deleted_while_its_partitions_are_made(served: RunningNod
 def test_what_was_not_made_before_a_stop_is_made_at_the_next_start(served: RunningNode) -> None:
     node = served.node
     with served.client() as admin:
-        node.local_partitions._next_turn = lambda _: None
+        node.local_partitions._call_later = lambda seconds, work: None
         admin.send(_creation("cut"), 7)
         _wait_for_partitions(served, LOGS_MADE_PER_TURN_MAX)
         served.stop()
