@@ -223,3 +223,12 @@ def test_waits_without_a_deadline_need_no_timer(shop: Shop) -> None:
     shop.clock.pass_time(0.2)
     assert shop.told() == [(1, ErrorCode.REQUEST_TIMED_OUT)]
     assert shop.clock.timers == []
+
+
+def test_of_two_waits_for_the_same_offset_the_first_is_told_first(shop: Shop) -> None:
+    shop.wait(COMMITTED, 1, place=1)
+    shop.wait(COMMITTED, 2, place=3)
+    shop.wait(COMMITTED, 1, place=2)
+    append(shop.partition, NOW, NOW)
+    shop.log.mark_durable(2)
+    assert [place for place, _ in shop.told()] == [1, 2, 3]

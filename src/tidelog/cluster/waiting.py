@@ -78,7 +78,7 @@ class PartitionWaits:
             self._by_kind[kind] = deque((wait,))
         elif wait[0] >= waits[-1][0]:
             waits.append(wait)
-        elif wait[0] <= waits[0][0]:
+        elif wait[0] < waits[0][0]:
             waits.appendleft(wait)
         else:
             place = next(place for place, each in enumerate(waits) if each[0] > wait[0])
