@@ -366,3 +366,13 @@ def test_partitions_are_found_by_name_and_by_id(partition: Partition) -> None:
     assert registry.remove("orders", 0) is partition
     assert registry.remove("orders", 0) is None
     assert registry.get_by_id(TOPIC_ID, 0) is None
+
+
+@pytest.mark.parametrize(("known", "taken"), [(0, 0), (2, 2), (9, 3)])
+def test_the_high_watermark_of_an_earlier_life_counts_as_far_as_the_log_goes(
+    partition: Partition, log: Log, known: int, taken: int
+) -> None:
+    append(partition, NOW, NOW, NOW)
+    again = Partition("orders", 0, TOPIC_ID, 1, log, nobody_waits(), high_watermark=known)
+    again.follow(state(leader=2, leader_epoch=1, replicas=(1, 2)))
+    assert again.high_watermark == taken
