@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
 
 from tidelog.errors import TidelogError
@@ -163,10 +162,3 @@ class SimulatedNode:
             self.simulation.trace(self.name, "has stopped")
             self.host.end()
             self.on_stopped()
-
-
-def quiet_logging() -> None:
-    """Lines of the logging module are the node's business; keep them off standard error."""
-    logger = logging.getLogger("tidelog")
-    logger.propagate = False
-    logger.addHandler(logging.NullHandler())
