@@ -39,6 +39,15 @@ def _names(sql: str) -> list[str]:
         ("SELECT * FROM a TABLESAMPLE (10 PERCENT) WINDOW w AS (ORDER BY x)", ["a"]),
         ("SELECT r'\\' AS x, \"it's\", 'it''s', 'a\\'b' FROM a", ["a"]),
         ("SELECT * FROM my_function(TABLE(a), 3)", ["a"]),
+        ("SELECT * FROM my_function(TABLE(SELECT * FROM a), TABLE b PARTITION BY x)", ["a", "b"]),
+        ("SELECT * FROM VALUES 1, 2 AS t (id), a", ["a"]),
+        ("SELECT * FROM VALUES INTERVAL 1 DAY, INTERVAL 2 DAYS t, a", ["a"]),
+        ("SELECT table, struct(table AS t) FROM a ORDER BY table", ["a"]),
+        ("TABLE a UNION ALL TABLE b EXCEPT (TABLE c)", ["a", "b", "c"]),
+        ("WITH t (x) (SELECT * FROM a), u AS (VALUES (1)) TABLE t", ["a"]),
+        ("SELECT * FROM IDENTIFIER('a'), IDENTIFIER('db').b, IDENTIFIER(c)", ["a"]),
+        ("FROM a MAP x, y USING 'cat' AS (p, q)", ["a"]),
+        ("SELECT x -- goes on \\\n FROM b\nFROM a", ["a"]),
     ],
 )
 def test_the_views_that_a_query_reads(sql: str, names: list[str]) -> None:

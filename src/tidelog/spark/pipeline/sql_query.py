@@ -4,6 +4,11 @@ Spark's own parser needs a session, which takes seconds. This reading takes none
 after FROM and JOIN (through sub-queries, common table expressions, table functions and Spark's pipe
 syntax), and for each SELECT whether it joins, aggregates, or uses a window function. It does not
 judge expressions; `validate --deep` lets Spark do that.
+
+It is not a parser, because a query that Spark accepts must never be refused here: the views of a
+pipeline are made in the order that these names give. sqlglot refuses queries that pipelines are
+made of, such as `GROUP BY window(...)` and `WATERMARK ... DELAY OF`; tests/spark/pipeline holds the
+two against Spark's parser.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,6 +30,11 @@ _AFTER_FROM = (
     *("DISTRIBUTE", "SORT", "UNION", "EXCEPT", "INTERSECT", "MINUS", "QUALIFY", "EXTEND"),
 )
 _SET_OPERATORS = ("UNION", "EXCEPT", "INTERSECT", "MINUS")
+# What may follow a literal inside an expression; another word there is an alias.
+_OPERATORS = (
+    *("AND", "OR", "NOT", "IN", "IS", "LIKE", "ILIKE", "RLIKE", "REGEXP", "BETWEEN", "DIV"),
+    *("COLLATE",),
+)
 _AGGREGATES = (
     *("COUNT", "SUM", "AVG", "MEAN", "MIN", "MAX", "FIRST", "LAST", "FIRST_VALUE", "LAST_VALUE"),
     *("COLLECT_LIST", "COLLECT_SET", "ARRAY_AGG", "APPROX_COUNT_DISTINCT", "STDDEV", "VARIANCE"),
@@ -120,17 +130,14 @@ class _Reader:
             name = items[at]
             if isinstance(name, Group):
                 raise SqlError("a name is wanted after WITH", name.line)
-            at += 1
-            while at < len(items) and not items[at].is_word("AS"):
-                at += 1
-            if at + 1 >= len(items) or not isinstance(items[at + 1], Group):
+            at = _table_expression_body(items, at + 1)
+            body = items[at] if at < len(items) else _NOTHING
+            if not isinstance(body, Group):
                 raise SqlError(f"WITH {name.text} needs AS ( query )", name.line)
-            body = items[at + 1]
-            assert isinstance(body, Group)
             # A recursive expression reads itself, which is nothing from outside.
             inner = {**known, name.text.lower(): frozenset[str]()}
             known[name.text.lower()] = self.query(body.items, inner)
-            at += 2
+            at += 1
             if at < len(items) and _is_symbol(items[at], ","):
                 at += 1
                 continue
@@ -147,7 +154,7 @@ class _Reader:
         while at < len(items):
             item = items[at]
             if isinstance(item, Group):
-                is_operand = at == start or _before(items, at).is_word(*_SET_OPERATORS, "ALL")
+                is_operand = at == start or _follows_set_operator(items, at)
                 read = self._group(items, at, scope, block, wants_relation)
                 if wants_relation or is_operand:
                     block.names |= read
@@ -160,9 +167,11 @@ class _Reader:
                 wants_relation = in_from = True
             elif item.is_word("JOIN"):
                 wants_relation = in_from = block.is_join = True
-            elif item.is_word("TABLE") and at == start:
+            elif item.is_word("TABLE") and (at == start or _follows_set_operator(items, at)):
                 wants_relation = True
-            elif item.is_word("LATERAL") and _after(items, at).is_word("VIEW"):
+            elif (item.is_word("LATERAL") and _after(items, at).is_word("VIEW")) or (
+                item.is_word("MAP", "REDUCE") and _is_name(_after(items, at))
+            ):
                 in_from = False
             elif item.is_word(*_AFTER_FROM):
                 if wants_relation:
@@ -227,8 +236,10 @@ class _Reader:
         for at, item in enumerate(items):
             if not isinstance(item, Group):
                 self._notice(items, at, block)
+                if _is_table_clause(items, at):
+                    self._relation(items, at + 1, scope, block)
             elif _before(items, at).is_word("TABLE"):
-                block.names |= self._selects(item.items, 0, scope, is_relation=True)
+                block.names |= self._group(items, at, scope, block, wants_relation=True)
             else:
                 self._group(items, at, scope, block, wants_relation=False)
 
@@ -237,11 +248,8 @@ class _Reader:
         first = items[at]
         assert isinstance(first, Token)
         if first.is_word("VALUES"):
-            at += 2
-            while _is_symbol(_after(items, at - 1), ",") and isinstance(_after(items, at), Group):
-                at += 2
-            return at
-        if first.kind not in (Kind.WORD, Kind.QUOTED):
+            return _inline_table_end(items, at)
+        if not _is_name(first) and not first.text[0].isdigit():
             raise SqlError(f"a table is wanted here, not '{first.text}'", first.line)
         parts = 1
         at += 1
@@ -250,14 +258,20 @@ class _Reader:
             at += 2
         if parts > 1:
             return at  # of a catalog, or a file such as parquet.`/path`
-        if isinstance(_after(items, at - 1), Group):
-            return at  # a table function
-        name = first.text.lower()
+        text = first.text
+        arguments = _after(items, at - 1)
+        if isinstance(arguments, Group):
+            named = _named_by_identifier(first, arguments)
+            if named is None or _is_symbol(_after(items, at), "."):
+                return at  # a table function, or a name of more parts
+            text = named
+            at += 1
+        name = text.lower()
         if name in scope:
             block.names |= scope[name]
         else:
             block.names.add(name)
-            self.references.append(Reference(first.text, first.line))
+            self.references.append(Reference(text, first.line))
         return at
 
 
@@ -276,11 +290,81 @@ def _is_symbol(item: Item, text: str) -> bool:
     return isinstance(item, Token) and item.kind is Kind.SYMBOL and item.text == text
 
 
+def _is_name(item: Item) -> bool:
+    return isinstance(item, Token) and item.kind in (Kind.WORD, Kind.QUOTED)
+
+
 def _is_query(group: Group) -> bool:
-    first = group.items[0] if group.items else _NOTHING
+    if not group.items:
+        return False
+    first = group.items[0]
     if isinstance(first, Group):
         return _is_query(first)
-    return first.is_word("SELECT", "WITH", "FROM", "VALUES")
+    return first.is_word("SELECT", "WITH", "FROM", "VALUES") or _is_table_clause(group.items, 0)
+
+
+def _is_table_clause(items: Sequence[Item], at: int) -> bool:
+    """Whether TABLE stands before the name of one; a column may be called `table` too."""
+    name, following = _after(items, at), _after(items, at + 1)
+    return (
+        items[at].is_word("TABLE")
+        and not _is_symbol(_before(items, at), ".")
+        and _is_name(name)
+        and not name.is_word("ASC", "DESC")
+        and (
+            following is _NOTHING
+            or following.is_word(*_AFTER_FROM, "PARTITION", "WITH")
+            or any(_is_symbol(following, symbol) for symbol in (",", ".", "|>"))
+        )
+    )
+
+
+def _follows_set_operator(items: Sequence[Item], at: int) -> bool:
+    before = _before(items, at)
+    if before.is_word("ALL", "DISTINCT"):
+        before = _before(items, at - 1)
+    return before.is_word(*_SET_OPERATORS)
+
+
+def _table_expression_body(items: Sequence[Item], at: int) -> int:
+    """Where the query of `name (columns) MAX RECURSION LEVEL n AS (query)` stands, if anywhere."""
+    following = _after(items, at)
+    if isinstance(following, Group) or following.is_word("AS", "MAX"):
+        at += 1 if isinstance(items[at], Group) else 0
+    if at < len(items) and items[at].is_word("MAX"):
+        at += 4
+    if at < len(items) and items[at].is_word("AS"):
+        at += 1
+    return at
+
+
+def _inline_table_end(items: Sequence[Item], at: int) -> int:
+    """Past `VALUES row, row ...`: at its alias, or at the clause that follows."""
+    at += 1
+    while at < len(items):
+        item, before = items[at], _before(items, at)
+        if item.is_word("AS", "JOIN", *_AFTER_FROM):
+            return at
+        # INTERVAL 1 DAY is an operand that ends with a word.
+        is_after_operand = _before(items, at - 2).is_word("INTERVAL") or (
+            (isinstance(before, Group) or before.kind is Kind.LITERAL)
+            and not _before(items, at - 1).is_word("INTERVAL")
+        )
+        if is_after_operand and _is_name(item) and not item.is_word(*_OPERATORS):
+            return at
+        at += 1
+    return at
+
+
+def _named_by_identifier(word: Token, arguments: Group) -> str | None:
+    """The name that IDENTIFIER('name') stands for, if it is a name of one part."""
+    if not word.is_word("IDENTIFIER") or len(arguments.items) != 1:
+        return None
+    (argument,) = arguments.items
+    if not isinstance(argument, Token) or argument.kind is not Kind.LITERAL:
+        return None
+    name = argument.text[1:-1]
+    return name if name.isidentifier() else None
 
 
 def _is_plain_call(items: Sequence[Item], at: int) -> bool:

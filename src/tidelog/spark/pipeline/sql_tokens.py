@@ -50,7 +50,7 @@ class SqlError(ValueError):
 _TOKEN = re.compile(
     r"""
     (?P<space>\s+)
-  | (?P<comment>--[^\n]*)
+  | (?P<comment>--(?:\\\n|[^\n])*)
   | (?P<block>/\*)
   | (?P<raw>[rR](?:'[^']*'|"[^"]*"))
   | (?P<literal>'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*")
