@@ -23,8 +23,8 @@ from tests.spark.sink.committed import (
 from tests.spark.sink.query import PARTITIONS, Query, sink_options
 from tests.spark.topics import create_topic
 from tidelog.client.partitioners.key_hash import key_partition
-from tidelog.spark.pipeline.model import OutputMode, TopicSink
-from tidelog.spark.pipeline.topic_updates import topic_updates
+from tidelog.spark.pipeline.file.model import OutputMode, TopicSink
+from tidelog.spark.pipeline.run.topic_updates import topic_updates
 from tidelog.spark.sink.transaction import ONGOING, Transactions
 from tidelog.testing import Broker
 

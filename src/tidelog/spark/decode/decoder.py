@@ -18,7 +18,6 @@ from tidelog.protocol.record_batch import (
     BatchHeader,
 )
 from tidelog.protocol.records import DECOMPRESSED_BYTES_MAX
-from tidelog.spark.compiled import Bytes, byte_view
 from tidelog.spark.decode import walk as walking
 from tidelog.spark.decode.aborted import AbortedTransactions
 from tidelog.spark.decode.arrow import Int64Array
@@ -26,6 +25,7 @@ from tidelog.spark.decode.batches import FetchedBatches
 from tidelog.spark.decode.gathering import RowGatherer
 from tidelog.spark.errors import SparkError
 from tidelog.spark.offsets import OffsetRange
+from tidelog.spark.runtime.compiled import Bytes, byte_view
 
 # The data of one Arrow batch: enough to be cheap per row, and far from the 2 GB of its offsets.
 ARROW_BYTES_MAX = 64 * 1024 * 1024

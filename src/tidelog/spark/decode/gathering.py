@@ -5,7 +5,6 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from tidelog.spark.compiled import Bytes, number_view
 from tidelog.spark.decode import walk as walking
 from tidelog.spark.decode.arrow import (
     Int64Array,
@@ -16,7 +15,8 @@ from tidelog.spark.decode.arrow import (
     timestamps_array,
 )
 from tidelog.spark.errors import SparkError
-from tidelog.spark.leased_memory import MemoryPool
+from tidelog.spark.runtime.compiled import Bytes, number_view
+from tidelog.spark.runtime.leased_memory import MemoryPool
 from tidelog.spark.schema import arrow_schema
 
 # Room that is too small becomes so much larger.

@@ -29,12 +29,12 @@ from tidelog.protocol.record_batch import (
 )
 from tidelog.protocol.records import Record, decode_records, encode_batch
 from tidelog.protocol.topic_partition import TopicPartition
-from tidelog.spark.compiled import number_view
 from tidelog.spark.encode.columns import Int64s, bytes_column, headers_column, integers
 from tidelog.spark.encode.partitioning import choose_partitions, sort_rows
 from tidelog.spark.encode.records import cut_batches, measure_rows, write_batches
 from tidelog.spark.errors import SparkError
-from tidelog.spark.leased_memory import Lease, MemoryPool
+from tidelog.spark.runtime.compiled import number_view
+from tidelog.spark.runtime.leased_memory import Lease, MemoryPool
 
 _MEMORY = MemoryPool()
 

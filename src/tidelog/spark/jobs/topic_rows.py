@@ -22,11 +22,11 @@ from tidelog.spark.jobs.audit import Ranges
 from tidelog.spark.jobs.gaps import Archived, Compacted, Explanation, SeenInLog
 from tidelog.spark.lake.data_frame import read as read_lake
 from tidelog.spark.lake.reading import LakeTable
-from tidelog.spark.lake_lookup import LakeLookup
 from tidelog.spark.offsets import EARLIEST, LATEST, Offsets, offsets_to_json
-from tidelog.spark.options import parse_batch_options
 from tidelog.spark.schema import arrow_schema
-from tidelog.spark.subscribed_topics import SubscribedTopics
+from tidelog.spark.source.lake_lookup import LakeLookup
+from tidelog.spark.source.options import parse_batch_options
+from tidelog.spark.source.subscribed_topics import SubscribedTopics
 
 _TOPIC_RESOURCE = 2
 _TIMEOUT_S = 30.0

@@ -36,6 +36,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from tidelog.spark.runtime.worker_memory import freeze_imports
 from tidelog.spark.sink.at_least_once import write_at_least_once
 from tidelog.spark.sink.brokers import lent_brokers
 from tidelog.spark.sink.checkpoint import checkpoint_query_id
@@ -45,7 +46,6 @@ from tidelog.spark.sink.names import WriterKind, WriterNames
 from tidelog.spark.sink.options import Guarantee, SinkOptions
 from tidelog.spark.sink.part import TaskPart
 from tidelog.spark.sink.task import TaskIdentity, current_task
-from tidelog.spark.worker_memory import freeze_imports
 
 if TYPE_CHECKING:
     import pyarrow as pa
