@@ -210,9 +210,9 @@ def test_a_query_that_fails_leaves_nothing_open(
 
 
 def state_of_task(query: Query) -> str:
-    with query.brokers() as brokers:
+    with query.client() as client:
         ids = [query.transactional_id(0)]
-        return Transactions(brokers).describe_settled(ids)[ids[0]].transaction_state
+        return Transactions(client).describe_settled(ids)[ids[0]].transaction_state
 
 
 def kill_workers_at_work(query: StreamingQuery) -> int:
