@@ -228,7 +228,7 @@ def interleaved(broker: Broker) -> tuple[str, int]:
     for at, producer in enumerate(producers):
         if is_open[at]:
             producer.abort_transaction(WAIT_S)
-    # The last markers may be written after the answer.
+    # The last markers may be written after the response.
     uncommitted = {"isolation.level": "read_uncommitted"}
     deadline = time.monotonic() + WAIT_S
     while end_offset(bootstrap, topic) < end_offset(bootstrap, topic, **uncommitted):
@@ -287,10 +287,10 @@ def connection_of(pooled: PooledCluster, settings: FetchSettings, topic: str) ->
     return local
 
 
-def test_an_answer_is_not_lost_with_the_connection_after_it(
+def test_a_response_is_not_lost_with_the_connection_after_it(
     settings: FetchSettings, topic: str
 ) -> None:
-    """The request that is sent ahead may fail while an answer waits to be decoded."""
+    """The request that is sent ahead may fail while a response waits to be decoded."""
     produce(settings.bootstrap, topic, range(2000), **{"batch.size": "2000"})
     small = replace(settings, client_id=f"cut-{topic}", max_bytes=1, rows_max=10)
     read(small, OffsetRange(topic, 0, 0, 1))

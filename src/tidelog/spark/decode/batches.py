@@ -1,6 +1,6 @@
-"""The record batches of one answer: their headers as a table.
+"""The record batches of one response: their headers as a table.
 
-Python looks at no batch by itself, so that an answer of many small ones is not slower by much: a
+Python looks at no batch by itself, so that a response of many small ones is not slower by much: a
 compiled loop finds where they begin, numpy takes their headers apart.
 """
 

@@ -41,7 +41,7 @@ _BASE_OFFSET_MAX = 2**63 - 1 - 2**31
 class RangeDecoder:
     """Gathers the wanted records of a partition into Arrow batches.
 
-    Small record batches are put together, also those of small answers, and large ones are split:
+    Small record batches are put together, also those of small responses, and large ones are split:
     each Arrow batch but the last is at least half full of `rows_max` rows or `bytes_max` of data.
     """
 
@@ -68,11 +68,11 @@ class RangeDecoder:
     def add(
         self, batches: FetchedBatches, aborted: AbortedTransactions | None, start: int
     ) -> Iterator[pa.RecordBatch]:
-        """Decode the batches of one answer; gives the Arrow batches that became full.
+        """Decode the batches of one response; gives the Arrow batches that became full.
 
         `aborted` is None where the records of aborted transactions are wanted too. `start` is the
         offset that was asked for: the first batch, which comes whole, may have records before it.
-        Nothing of the answer is needed any more when all were given.
+        Nothing of the response is needed any more when all were given.
         """
         self._start = start
         table = self._make_table(batches)

@@ -126,12 +126,12 @@ class Topic:
             configuration_keys=["cleanup.policy"],
         )
         with lent_cluster(self._bootstrap) as pooled:
-            answer = ClusterClient(pooled.cluster, _TIMEOUT_S).ask_any(
+            response = ClusterClient(pooled.cluster, _TIMEOUT_S).ask_any(
                 DescribeConfigsRequest(resources=[resource]),
                 DescribeConfigsResponse,
                 lambda response: response.results[0].error_code,
             )
-        result = answer.results[0]
+        result = response.results[0]
         if result.error_code:
             raise SparkError(
                 f"no settings of the topic {self._topic}: {ErrorCode(result.error_code).name}"

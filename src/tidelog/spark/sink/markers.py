@@ -170,7 +170,7 @@ class Markers:
             )
             for group in groups
         }
-        answers = self._client.ask_coordinators(
+        responses = self._client.ask_coordinators(
             COORDINATOR_GROUP,
             requests,
             OffsetFetchResponse,
@@ -178,8 +178,8 @@ class Markers:
             version_max=_OFFSET_VERSION_MAX,
         )
         read = {}
-        for group, answer in answers.items():
-            code, offset = _fetched(answer)
+        for group, response in responses.items():
+            code, offset = _fetched(response)
             if code:
                 raise SparkError(f"the offsets of {group} cannot be read: {ErrorCode(code).name}")
             read[group] = offset
@@ -189,15 +189,15 @@ class Markers:
         waiting = dict(offsets)
         retries = Retries(self._client.timeout_s)
         while waiting:
-            answers = self._client.ask_coordinators(
+            responses = self._client.ask_coordinators(
                 COORDINATOR_GROUP,
                 {group: _commit_request(group, each) for group, each in waiting.items()},
                 OffsetCommitResponse,
                 _committed_code,
                 version_max=_OFFSET_VERSION_MAX,
             )
-            for group, answer in answers.items():
-                code = ErrorCode(_committed_code(answer))
+            for group, response in responses.items():
+                code = ErrorCode(_committed_code(response))
                 if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                     continue
                 if code:
@@ -240,7 +240,7 @@ def _parse_part(names: WriterNames, text: str, is_v2: bool) -> DecidedPart:
 
 
 def _fetched(response: OffsetFetchResponse) -> tuple[int, _Offset]:
-    """The error code and the one offset of an answer of any version."""
+    """The error code and the one offset of a response of any version."""
     if response.groups:
         group = response.groups[0]
         if group.error_code:

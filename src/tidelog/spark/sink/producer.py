@@ -132,7 +132,7 @@ class Producer:
         """Hand in batches; returns when all are sent, though not all answered."""
         added = {each.partition for each in batches}.difference(self._queues)
         if added and self._add_partitions is not None:
-            self._wait_for_answers()
+            self._wait_for_responses()
             self._add_partitions(added)
         now_s = time.monotonic()
         for batch in batches:
@@ -145,12 +145,12 @@ class Producer:
 
     def flush(self) -> None:
         """Wait until everything is acknowledged."""
-        while self._has_unsent() or self._has_answers_to_come():
+        while self._has_unsent() or self._has_requests_in_flight():
             self._send_all()
             self._receive_any()
 
     def close(self) -> None:
-        """Let go of connections on which answers are still to come."""
+        """Let go of connections on which responses are still to come."""
         for pipeline in self._pipelines.values():
             if pipeline.requests:
                 self._client.cluster.drop(pipeline.connection)
@@ -178,7 +178,7 @@ class Producer:
     def _has_unsent(self) -> bool:
         return any(queue.unsent for queue in self._queues.values())
 
-    def _has_answers_to_come(self) -> bool:
+    def _has_requests_in_flight(self) -> bool:
         return any(pipeline.requests for pipeline in self._pipelines.values())
 
     def _send_all(self) -> None:
@@ -250,14 +250,14 @@ class Producer:
             ],
         )
 
-    # Answers
+    # Responses
 
-    def _wait_for_answers(self) -> None:
-        while self._has_answers_to_come():
+    def _wait_for_responses(self) -> None:
+        while self._has_requests_in_flight():
             self._receive_any()
 
     def _receive_any(self) -> None:
-        """Take the next answer; without any to come, see to what has failed."""
+        """Take the next response; without any to come, see to what has failed."""
         waiting = [(address, each) for address, each in self._pipelines.items() if each.requests]
         if not waiting:
             self._start_over()
@@ -276,9 +276,13 @@ class Producer:
             for row in topic.partition_responses
         }
         for queue, batch in parts:
-            self._answered(queue, batch, rows[queue.partition.topic, queue.partition.partition])
+            self._handle_response(
+                queue, batch, rows[queue.partition.topic, queue.partition.partition]
+            )
 
-    def _answered(self, queue: _Queue, batch: EncodedBatch, row: PartitionProduceResponse) -> None:
+    def _handle_response(
+        self, queue: _Queue, batch: EncodedBatch, row: PartitionProduceResponse
+    ) -> None:
         code = ErrorCode(row.error_code)
         if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
             queue.sent.remove(batch)

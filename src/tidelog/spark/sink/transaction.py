@@ -135,7 +135,7 @@ class Transactions:
         request = InitProducerIdRequest(
             transactional_id=transactional_id, transaction_timeout_ms=timeout_ms
         )
-        answer = self._client.ask_coordinator(
+        response = self._client.ask_coordinator(
             COORDINATOR_TRANSACTION,
             transactional_id,
             request,
@@ -143,7 +143,7 @@ class Transactions:
             lambda response: response.error_code,
             version_max=_INIT_VERSION_MAX,
         )
-        code = ErrorCode(answer.error_code)
+        code = ErrorCode(response.error_code)
         if code is ErrorCode.INVALID_TRANSACTION_TIMEOUT:
             raise OptionError(
                 f"kafka.transaction.timeout.ms is {timeout_ms}, more than the broker's"
@@ -152,7 +152,7 @@ class Transactions:
         if code:
             raise SparkError(f"no producer id for {transactional_id}: {code.name}")
         return OpenTransaction(
-            transactional_id, answer.producer_id, answer.producer_epoch, self.is_v2
+            transactional_id, response.producer_id, response.producer_epoch, self.is_v2
         )
 
     def add_partitions(
@@ -171,7 +171,7 @@ class Transactions:
                 for name, indexes in topics.items()
             ],
         )
-        answer = self._client.ask_coordinator(
+        response = self._client.ask_coordinator(
             COORDINATOR_TRANSACTION,
             transaction.transactional_id,
             request,
@@ -179,7 +179,7 @@ class Transactions:
             _worst_partition_code,
             version_max=_ADD_PARTITIONS_VERSION_MAX,
         )
-        code = ErrorCode(_worst_partition_code(answer))
+        code = ErrorCode(_worst_partition_code(response))
         if code:
             raise SparkError(
                 f"{transaction.transactional_id}: no partitions can be added: {code.name}"
@@ -193,7 +193,7 @@ class Transactions:
         What the coordinator refuses is returned: it may be that another has the transactional id.
         """
         if not transaction.is_v2:
-            answer = self._client.ask_coordinator(
+            added = self._client.ask_coordinator(
                 COORDINATOR_TRANSACTION,
                 transaction.transactional_id,
                 AddOffsetsToTxnRequest(
@@ -206,8 +206,8 @@ class Transactions:
                 lambda response: response.error_code,
                 version_max=_ADD_PARTITIONS_VERSION_MAX,
             )
-            if answer.error_code:
-                return ErrorCode(answer.error_code)
+            if added.error_code:
+                return ErrorCode(added.error_code)
         request = TxnOffsetCommitRequest(
             transactional_id=transaction.transactional_id,
             group_id=group,
@@ -238,7 +238,7 @@ class Transactions:
 
     def describe(self, transactional_ids: Iterable[str]) -> dict[str, TransactionState]:
         """What the coordinators know of transactional ids."""
-        answers = self._client.ask_coordinators(
+        responses = self._client.ask_coordinators(
             COORDINATOR_TRANSACTION,
             {
                 each: DescribeTransactionsRequest(transactional_ids=[each])
@@ -247,7 +247,7 @@ class Transactions:
             DescribeTransactionsResponse,
             lambda response: response.transaction_states[0].error_code,
         )
-        return {each: answer.transaction_states[0] for each, answer in answers.items()}
+        return {each: response.transaction_states[0] for each, response in responses.items()}
 
     def still_open(self, states: Mapping[str, TransactionState]) -> list[OpenTransaction]:
         """The transactions that were open when they were described."""
@@ -276,7 +276,7 @@ class Transactions:
         refused: dict[OpenTransaction, ErrorCode] = {}
         for is_v2 in (False, True):
             some = {each.transactional_id: each for each in transactions if each.is_v2 is is_v2}
-            answers = self._client.ask_coordinators(
+            responses = self._client.ask_coordinators(
                 COORDINATOR_TRANSACTION,
                 {each: _end_request(transaction, commit) for each, transaction in some.items()},
                 EndTxnResponse,
@@ -284,9 +284,9 @@ class Transactions:
                 version_max=_END_VERSION_MAX[is_v2],
             )
             refused |= {
-                some[each]: ErrorCode(answer.error_code)
-                for each, answer in answers.items()
-                if answer.error_code
+                some[each]: ErrorCode(response.error_code)
+                for each, response in responses.items()
+                if response.error_code
             }
         return refused
 

@@ -122,7 +122,7 @@ def _counts(producer: Producer) -> dict[str, int]:
 
 def _new_identity(client: ClusterClient) -> ProducerIdentity:
     request = InitProducerIdRequest(transaction_timeout_ms=_INIT_TIMEOUT_MS)
-    answer = client.ask_any(request, InitProducerIdResponse, lambda response: response.error_code)
-    if answer.error_code:
-        raise SparkError(f"no producer id: {ErrorCode(answer.error_code).name}")
-    return ProducerIdentity(answer.producer_id, answer.producer_epoch)
+    response = client.ask_any(request, InitProducerIdResponse, lambda response: response.error_code)
+    if response.error_code:
+        raise SparkError(f"no producer id: {ErrorCode(response.error_code).name}")
+    return ProducerIdentity(response.producer_id, response.producer_epoch)

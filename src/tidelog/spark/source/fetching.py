@@ -1,6 +1,6 @@
 """A range of offsets of one partition, read from its leader as Arrow batches.
 
-The next fetch is sent as soon as the answer before it is here: where it begins is known from the
+The next fetch is sent as soon as the response before it is here: where it begins is known from the
 headers of the batches, so the broker reads while this side decodes. A broker on the same machine
 hands over the files that the records lie in (`tidelog.client.cluster.local`): then there is nothing
 to send or receive. A broker that goes away, a leader that moves, and metadata that is behind are
@@ -65,8 +65,8 @@ _NAMES_UP_TO = 12
 _BYTES_PER_OFFSET = 4096
 _MARGIN = 1.125
 _FETCH_BYTES_MIN = 64 * 1024
-# Answers without records before a range is believed to hold no more of them.
-_EMPTY_ANSWERS = 3
+# Responses without records before a range is believed to hold no more of them.
+_EMPTY_RESPONSES_MAX = 3
 # Of a file so many times more is asked for at once: it takes no memory.
 _FILE_TIMES = 4
 # How often reading files may fail before records come over TCP for the rest of a range.
@@ -118,7 +118,7 @@ class TopicMadeAnew(OffsetsGone):
 
 @dataclass(frozen=True, slots=True)
 class _Fetched:
-    """The record batches of one answer, and the offset that it was asked for."""
+    """The record batches of one response, and the offset that it was asked for."""
 
     start: int
     batches: FetchedBatches
@@ -139,8 +139,8 @@ def read_range(
         wanted, include_headers=settings.include_headers, rows_max=settings.rows_max
     )
     try:
-        with closing(_RangeFetch(settings, wanted, topic_id).answers()) as answers:
-            for each in answers:
+        with closing(_RangeFetch(settings, wanted, topic_id).responses()) as responses:
+            for each in responses:
                 yield from decoder.add(each.batches, each.aborted, each.start)
     except OffsetsGone:
         yield from decoder.finish()
@@ -149,7 +149,7 @@ def read_range(
 
 
 class _RangeFetch:
-    """The fetches of one range, one of them in flight while the answer before it is decoded."""
+    """The fetches of one range, one of them in flight while the response before it is decoded."""
 
     def __init__(
         self, settings: FetchSettings, wanted: OffsetRange, topic_id: bytes | None
@@ -160,12 +160,12 @@ class _RangeFetch:
         self._position = wanted.start
         self._topic_id = topic_id
         self._bytes_per_offset = float(_BYTES_PER_OFFSET)
-        self._empty_answers = 0
+        self._empty_responses = 0
         self._local_failures = 0
         # They begin again with all progress.
         self._retries = Retries(settings.timeout_s, backoff=_BACKOFF)
 
-    def answers(self) -> Generator[_Fetched, None, None]:
+    def responses(self) -> Generator[_Fetched, None, None]:
         """What the broker answers until the range is complete."""
         settings = self._settings
         call_timeout_s = min(_CALL_TIMEOUT_S_MAX, settings.timeout_s)
@@ -223,7 +223,7 @@ class _RangeFetch:
     def _send_ahead(
         self, connection: WireConnection, leader: PartitionLeader
     ) -> ConnectError | None:
-        """Ask for what comes next; a failure must not cost the answer that was just received."""
+        """Ask for what comes next; a failure must not cost the response that was just received."""
         try:
             self._send(connection, leader)
         except ConnectError as error:
@@ -261,7 +261,7 @@ class _RangeFetch:
             topic=self._wanted.topic, topic_id=leader.topic_id, partitions=[partition]
         )
         request = FetchRequest(
-            max_wait_ms=0 if self._empty_answers else _MAX_WAIT_MS,
+            max_wait_ms=0 if self._empty_responses else _MAX_WAIT_MS,
             min_bytes=1,
             max_bytes=size_bytes,
             isolation_level=_READ_COMMITTED if self._settings.read_committed else 0,
@@ -279,7 +279,7 @@ class _RangeFetch:
     def _receive(
         self, connection: WireConnection, leader: PartitionLeader, buffer: ReceiveBuffer
     ) -> _Fetched | None:
-        """The next answer with records in it, which is there until the next one; moves on."""
+        """The next response with records in it, which is there until the next one; moves on."""
         response = connection.receive(FetchResponse, allocate=buffer.allocate)
         if response.error_code:
             self._refuse(response.error_code)
@@ -316,7 +316,7 @@ class _RangeFetch:
             )
         self._bytes_per_offset = len(records) / (next_offset - start)
         self._position = next_offset
-        self._empty_answers = 0
+        self._empty_responses = 0
         self._retries.restart()
         aborted = None
         if self._settings.read_committed:
@@ -333,8 +333,8 @@ class _RangeFetch:
             name = "last stable offset" if is_committed else "high watermark"
             self._check_patience(f"its {name} stays at {readable_to}")
             return
-        self._empty_answers += 1
-        if self._empty_answers < _EMPTY_ANSWERS:
+        self._empty_responses += 1
+        if self._empty_responses < _EMPTY_RESPONSES_MAX:
             return
         if self._is_on_disk(connection):
             self._position = self._wanted.end
@@ -367,8 +367,8 @@ class _RangeFetch:
         )
         topic = ListOffsetsTopic(name=self._wanted.topic, partitions=[partition])
         request = ListOffsetsRequest(replica_id=-1, topics=[topic])
-        answer = connection.call(request, ListOffsetsResponse)
-        row = answer.topics[0].partitions[0]
+        response = connection.call(request, ListOffsetsResponse)
+        row = response.topics[0].partitions[0]
         if row.error_code:
             self._refuse(row.error_code)
         return row.offset

@@ -115,7 +115,7 @@ class GroupCommits:
             ],
         )
         with lent_cluster(self._bootstrap, self._client_id, self._timeout_s) as pooled:
-            answer = ClusterClient(pooled.cluster, timeout_s).ask_coordinator(
+            response = ClusterClient(pooled.cluster, timeout_s).ask_coordinator(
                 COORDINATOR_GROUP,
                 self._group_id,
                 request,
@@ -123,9 +123,9 @@ class GroupCommits:
                 lambda response: worst_code(_refusals(response), Stale.COORDINATOR),
                 version_max=_NAMES_UP_TO,
             )
-        return _refusals(answer)
+        return _refusals(response)
 
 
-def _refusals(answer: OffsetCommitResponse) -> set[ErrorCode]:
-    codes = {ErrorCode(row.error_code) for topic in answer.topics for row in topic.partitions}
+def _refusals(response: OffsetCommitResponse) -> set[ErrorCode]:
+    codes = {ErrorCode(row.error_code) for topic in response.topics for row in topic.partitions}
     return codes - _HARMLESS
