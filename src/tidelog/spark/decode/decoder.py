@@ -21,8 +21,8 @@ from tidelog.protocol.records import DECOMPRESSED_BYTES_MAX
 from tidelog.spark.decode import walk as walking
 from tidelog.spark.decode.aborted import AbortedTransactions
 from tidelog.spark.decode.arrow import Int64Array
+from tidelog.spark.decode.arrow_batch_builder import ArrowBatchBuilder
 from tidelog.spark.decode.batches import FetchedBatches
-from tidelog.spark.decode.gathering import RowGatherer
 from tidelog.spark.errors import SparkError
 from tidelog.spark.offsets import OffsetRange
 from tidelog.spark.runtime.compiled import Bytes, byte_view
@@ -57,7 +57,7 @@ class RangeDecoder:
         self._wanted = wanted
         self._block_bytes = block_bytes
         self._start = wanted.start
-        self._rows = RowGatherer(
+        self._rows = ArrowBatchBuilder(
             wanted.topic,
             wanted.partition,
             include_headers=include_headers,

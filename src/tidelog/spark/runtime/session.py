@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from tidelog.spark.errors import SparkError
 from tidelog.spark.runtime.append_by_default import append_by_default
-from tidelog.spark.runtime.shielded_java import start_shielded_java
+from tidelog.spark.runtime.detached_java import start_detached_java
 from tidelog.spark.source.group_listener import commit_group_offsets
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def session(
     *,
     master: str | None = None,
     conf: Mapping[str, str] | None = None,
-    is_shielded: bool = False,
+    is_java_detached: bool = False,
 ) -> "SparkSession":
     """The session of this process, or a new one.
 
@@ -81,8 +81,8 @@ def session(
     asks as far as a running one can take it. On a `SparkContext` without a session one is made, and
     what the context was given stays.
 
-    `is_shielded` keeps a SIGTERM from a Java process that is started here, for callers that handle
-    it and then need Spark to end in good order.
+    `is_java_detached` keeps a SIGTERM from a Java process that is started here, for callers that
+    handle it and then need Spark to end in good order.
     """
     try:
         import pyspark.sql  # noqa: F401
@@ -92,7 +92,7 @@ def session(
     with _making:
         found = existing_session()
         if found is None:
-            made = _new_session(app_name, master, asked, is_shielded=is_shielded)
+            made = _new_session(app_name, master, asked, is_java_detached=is_java_detached)
         else:
             # By its own kind's builder: the other would ask a Connect session for its address.
             made = _with_settings(type(found).builder, asked).getOrCreate()
@@ -117,7 +117,7 @@ def existing_session() -> "SparkSession | None":
 
 
 def _new_session(
-    app_name: str, master: str | None, asked: dict[str, str], *, is_shielded: bool
+    app_name: str, master: str | None, asked: dict[str, str], *, is_java_detached: bool
 ) -> "SparkSession":
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
@@ -136,8 +136,8 @@ def _new_session(
     decided = _decided_by_user(defaults) - place.address.keys()
     ours = {name: each for name, each in settings_for(place).items() if name not in decided}
     settings = {"spark.app.name": app_name, **ours, **asked, **place.address}
-    if is_shielded and place.starts_java and SparkContext._gateway is None:
-        start_shielded_java(settings)
+    if is_java_detached and place.starts_java and SparkContext._gateway is None:
+        start_detached_java(settings)
     made = _with_settings(SparkSession.builder, settings).getOrCreate()
     if not place.is_remote:
         commit_group_offsets(made)

@@ -43,7 +43,7 @@ def pipeline_session(
     given = given or existing_session()
     if given is None:
         place = master or spec.spark.master
-        own = session(spec.name, master=place, conf=wanted, is_shielded=True)
+        own = session(spec.name, master=place, conf=wanted, is_java_detached=True)
         try:
             _silence(own)
             _activate(own)

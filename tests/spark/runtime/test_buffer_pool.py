@@ -5,15 +5,15 @@ import gc
 import numpy as np
 import pyarrow as pa
 
-from tidelog.spark.runtime.leased_memory import MemoryPool
+from tidelog.spark.runtime.buffer_pool import BufferPool
 
 SIZE = 100_000
 
 
-def array_of(pool: MemoryPool, number: int) -> pa.Array:
-    lease = pool.lease(SIZE)
-    lease.array[:SIZE] = number
-    return pa.Array.from_buffers(pa.uint8(), SIZE, [None, lease.buffer(SIZE)])
+def array_of(pool: BufferPool, number: int) -> pa.Array:
+    memory = pool.allocate(SIZE)
+    memory.array[:SIZE] = number
+    return pa.Array.from_buffers(pa.uint8(), SIZE, [None, memory.buffer(SIZE)])
 
 
 def address(array: pa.Array) -> int:
@@ -21,7 +21,7 @@ def address(array: pa.Array) -> int:
 
 
 def test_what_arrow_still_holds_is_not_used_again() -> None:
-    pool = MemoryPool()
+    pool = BufferPool()
     held = [array_of(pool, number) for number in range(5)]
     slices = [each.slice(10, 20) for each in held]
     del held
@@ -31,7 +31,7 @@ def test_what_arrow_still_holds_is_not_used_again() -> None:
 
 
 def test_what_arrow_let_go_of_is_used_again() -> None:
-    pool = MemoryPool()
+    pool = BufferPool()
     first = array_of(pool, 1)
     place = address(first)
     del first
@@ -39,19 +39,19 @@ def test_what_arrow_let_go_of_is_used_again() -> None:
 
 
 def test_little_is_kept_and_the_largest_of_it() -> None:
-    pool = MemoryPool()
+    pool = BufferPool()
     sizes = (100, 400, 200, 300)
-    leases = [pool.lease(size) for size in sizes]
-    while leases:
-        leases.pop()
+    arrays = [pool.allocate(size) for size in sizes]
+    while arrays:
+        arrays.pop()
     gc.collect()
-    kept = [pool.lease(0) for _ in sizes]
+    kept = [pool.allocate(0) for _ in sizes]
     assert [len(each.array) for each in kept] == [400, 300, 0, 0]
 
 
 def test_a_batch_may_be_let_go_of_while_the_pool_is_in_use() -> None:
-    pool = MemoryPool()
-    held = pool.lease(10)
+    pool = BufferPool()
+    held = pool.allocate(10)
     with pool._lock:
         del held
-        assert len(pool.lease(5).array) == 5
+        assert len(pool.allocate(5).array) == 5

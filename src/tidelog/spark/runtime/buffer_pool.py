@@ -19,7 +19,7 @@ _KEPT_COUNT_MAX = 2
 _KEPT_BYTES_MAX = 32 * 1024 * 1024
 
 
-class MemoryPool:
+class BufferPool:
     """Arrays that nobody uses now, the largest last.
 
     Memory may be let go of in any thread, and in the middle of anything: who finds the pool in
@@ -30,7 +30,7 @@ class MemoryPool:
         self._kept: list[ByteArray] = []
         self._lock = threading.Lock()
 
-    def lease(self, size: int) -> "Lease":
+    def allocate(self, size: int) -> "PooledArray":
         """An array of at least so many bytes, with anything in it; larger ones come first."""
         array = None
         if self._lock.acquire(blocking=False):
@@ -38,7 +38,7 @@ class MemoryPool:
             self._lock.release()
         if array is None or len(array) < size:
             array = np.empty(size, dtype=np.uint8)
-        return Lease(self, array)
+        return PooledArray(self, array)
 
     def give_back(self, array: ByteArray) -> None:
         if len(array) > _KEPT_BYTES_MAX or not self._lock.acquire(blocking=False):
@@ -49,12 +49,12 @@ class MemoryPool:
         self._lock.release()
 
 
-class Lease:
+class PooledArray:
     """An array for as long as anything refers to this, as its Arrow buffers do."""
 
     __slots__ = ("_pool", "array")
 
-    def __init__(self, pool: MemoryPool, array: ByteArray) -> None:
+    def __init__(self, pool: BufferPool, array: ByteArray) -> None:
         self._pool = pool
         self.array = array
 

@@ -1,4 +1,4 @@
-"""Rows that were walked, until they are an Arrow batch."""
+"""Rows that were walked, on their way to an Arrow batch."""
 
 from dataclasses import dataclass
 
@@ -15,18 +15,18 @@ from tidelog.spark.decode.arrow import (
     timestamps_array,
 )
 from tidelog.spark.errors import SparkError
+from tidelog.spark.runtime.buffer_pool import BufferPool
 from tidelog.spark.runtime.compiled import Bytes, number_view
-from tidelog.spark.runtime.leased_memory import MemoryPool
 from tidelog.spark.schema import arrow_schema
 
 # Room that is too small becomes so much larger.
 _GROWTH = 2
 
 # One for each column: what they need is alike from batch to batch.
-_KEYS = MemoryPool()
-_VALUES = MemoryPool()
-_HEADER_KEYS = MemoryPool()
-_HEADER_VALUES = MemoryPool()
+_KEYS = BufferPool()
+_VALUES = BufferPool()
+_HEADER_KEYS = BufferPool()
+_HEADER_VALUES = BufferPool()
 
 
 @dataclass(slots=True)
@@ -41,10 +41,10 @@ class _Piece:
 class _Store:
     """Bytes of one column, one value after the other."""
 
-    def __init__(self, pool: MemoryPool) -> None:
+    def __init__(self, pool: BufferPool) -> None:
         self.used = 0
         self._pool = pool
-        self._lease = pool.lease(0)
+        self._memory = pool.allocate(0)
         self._last_used = 0
 
     def reserve(self, size: int, expected: int, size_max: int) -> Bytes:
@@ -52,23 +52,23 @@ class _Store:
 
         That is as much as last time, or all that is expected, but no more than `size_max`.
         """
-        if size > len(self._lease.array):
-            likely = max(_GROWTH * len(self._lease.array), self._last_used, self.used + expected)
-            grown = self._pool.lease(max(size, min(size_max, likely)))
-            grown.array[: self.used] = self._lease.array[: self.used]
-            self._lease = grown
-        return self._lease.view()
+        if size > len(self._memory.array):
+            likely = max(_GROWTH * len(self._memory.array), self._last_used, self.used + expected)
+            grown = self._pool.allocate(max(size, min(size_max, likely)))
+            grown.array[: self.used] = self._memory.array[: self.used]
+            self._memory = grown
+        return self._memory.view()
 
     def take(self) -> pa.Buffer:
         """What was stored; the store is empty then."""
-        taken = self._lease.buffer(self.used)
-        self._lease = self._pool.lease(0)
+        taken = self._memory.buffer(self.used)
+        self._memory = self._pool.allocate(0)
         self._last_used = self.used + self.used // 16
         self.used = 0
         return taken
 
 
-class RowGatherer:
+class ArrowBatchBuilder:
     """Collects the rows of one partition until there are enough for an Arrow batch.
 
     `walk` only notes where their bytes lie. They are copied by `settle`, after which the buffers
@@ -157,7 +157,7 @@ class RowGatherer:
         self._pieces.clear()
 
     def take(self) -> pa.RecordBatch:
-        """The rows as an Arrow batch; gathering starts anew."""
+        """The rows as an Arrow batch; there are none here then."""
         self.settle()
         count = len(self)
         rows = self._rows[:, :count]

@@ -13,9 +13,9 @@ _WAIT_S = 60.0
 _DRIVER = """
 import time
 from tidelog.spark.runtime.session import _prepare_process, place_of
-from tidelog.spark.runtime.shielded_java import start_shielded_java
+from tidelog.spark.runtime.detached_java import start_detached_java
 _prepare_process(place_of("local[1]", {}, {}, {}))
-start_shielded_java({"spark.driver.memory": "256m"})
+start_detached_java({"spark.driver.memory": "256m"})
 print("started", flush=True)
 time.sleep(600)
 """
