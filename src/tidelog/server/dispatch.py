@@ -21,7 +21,7 @@ from tidelog.server.request import Deferred, RawResponse, Request
 
 if TYPE_CHECKING:
     from tidelog.protocol.schema import Message
-    from tidelog.server.connection import Connection
+    from tidelog.server.network.connection import Connection
     from tidelog.server.node import Node
 
 Answer: TypeAlias = "Message | bytes | RawResponse | Deferred | None"
