@@ -47,7 +47,7 @@ def test_what_spark_accepts_is_read_as_spark_reads_it(sql: str, names_in_plan: N
     ],
 )
 def test_sqlglot_refuses_what_spark_accepts(sql: str, names_in_plan: NamesInPlan) -> None:
-    """Why pipelines read SQL by themselves: once sqlglot takes all of these, it can take over."""
+    """Why pipelines read SQL by themselves; if sqlglot learns these, that is to be decided anew."""
     assert "a" in names_in_plan(sql)
     with pytest.raises(sqlglot.ParseError):
         sqlglot.parse_one(sql, dialect="spark")
