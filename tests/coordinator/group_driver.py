@@ -11,6 +11,7 @@ from tidelog.coordinator.groups.client_context import ClientContext
 from tidelog.coordinator.groups.group_config import GroupConfig
 from tidelog.coordinator.records.consumer_offsets import CONSUMER_OFFSETS
 from tidelog.coordinator.shard import Outcome
+from tidelog.promise import Promise
 from tidelog.protocol.apis import consumer_group_heartbeat as consumer_api
 from tidelog.protocol.apis.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -46,15 +47,12 @@ from tidelog.protocol.consumer_protocol import (
 from tidelog.protocol.errors import ApiError, ErrorCode
 
 
-class Ticket:
+class Ticket(Promise[Any]):
     """A parked request; answered exactly once."""
 
-    def __init__(self) -> None:
-        self.response: Any = None
-
-    def answer(self, response: Any) -> None:
-        assert self.response is None, "answered twice"
-        self.response = response
+    @property
+    def response(self) -> Any:
+        return self.result() if self.is_done else None
 
     @property
     def waits(self) -> bool:
@@ -133,7 +131,7 @@ class Driver:
         for reply in outcome.replies:
             if error is not None:
                 reply.response.error_code = error.code
-            reply.ticket.answer(reply.response)
+            reply.ticket.resolve(reply.response)
         if error is not None and outcome.response is not None:
             raise error
         return outcome.response
@@ -196,7 +194,7 @@ class Driver:
         except ApiError as error:
             response = JoinGroupResponse(error_code=error.code)
         if response is not None:
-            ticket.answer(response)
+            ticket.resolve(response)
         return ticket
 
     def join_with_id(self, group: str = "g", **options: Any) -> Ticket:
@@ -226,7 +224,7 @@ class Driver:
         ticket = Ticket()
         response: SyncGroupResponse | None = self.run(self.shard.sync(request, ticket, self.now_ms))
         if response is not None:
-            ticket.answer(response)
+            ticket.resolve(response)
         return ticket
 
     def heartbeat(

@@ -20,12 +20,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from struct import Struct as PackedStruct
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
+from tidelog.promise import Promise
 from tidelog.protocol.errors import ApiError, ErrorCode, ProtocolError
 from tidelog.protocol.schema import Message
 
 Response = TypeVar("Response")
+
+# What a shard parks of a request: the promise of its answer, which the host keeps.
+Ticket: TypeAlias = Promise[Any]
 
 _VERSION = PackedStruct(">h")
 
@@ -37,12 +41,6 @@ class CoordinatorRecord:
     key: Message
     value: Message | None
     value_version: int = 0
-
-
-class Ticket(Protocol):
-    """A request that waits for its answer. The server hands in its deferred answers."""
-
-    def answer(self, response: Any) -> None: ...
 
 
 @dataclass(slots=True, frozen=True)

@@ -12,6 +12,7 @@ from struct import Struct
 from struct import error as StructError  # noqa: N812 - the exception is in the wrong case
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from tidelog.errors import TidelogError
 from tidelog.promise import Promise
 from tidelog.protocol.api_keys import ApiKey
 from tidelog.protocol.errors import ApiError, ErrorCode, ProtocolError
@@ -139,11 +140,8 @@ class Dispatcher:
             answer = self._failed(handler, request, body, error)
         except ProtocolError:
             raise
-        except Exception:
-            self._metrics.handler_failures += 1
-            self.log.exception("handler_failed", api=handler.api.name, peer=connection.peer)
-            unexpected = ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, "the node's log has the details")
-            answer = self._failed(handler, request, body, unexpected)
+        except Exception:  # noqa: BLE001 - answered and logged below
+            answer = self._failed_unexpectedly(handler, request, body)
         request.body = _NO_BODY
         if isinstance(answer, Promise):
             answer = self._await(handler, request, body, answer)
@@ -187,6 +185,8 @@ class Dispatcher:
             return promise.result()
         except ApiError as error:
             return self._failed(handler, request, body, error)
+        except TidelogError:
+            return self._failed_unexpectedly(handler, request, body)
 
     def _failed(
         self, handler: Handler, request: Request, body: Any, error: ApiError
@@ -196,6 +196,14 @@ class Dispatcher:
             return handler.error_response(body, error)
         request.connection.close(f"{handler.api.name} failed: {error}")
         return None
+
+    def _failed_unexpectedly(self, handler: Handler, request: Request, body: Any) -> Message | None:
+        """What is answered to a request on which the node has a bug; called while the exception is
+        handled."""
+        self._metrics.handler_failures += 1
+        self.log.exception("handler_failed", api=handler.api.name, peer=request.connection.peer)
+        unexpected = ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, "the node's log has the details")
+        return self._failed(handler, request, body, unexpected)
 
     def _throttle(self, request: Request, answer: Any, busy_ns: int) -> None:
         """Hold a client to its share of the node's time."""

@@ -11,7 +11,6 @@ Losing the partition drops the shard and sends everybody who waits to look for t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -22,8 +21,10 @@ from tidelog.coordinator.shard import (
     RecordCodec,
     Reply,
     Shard,
+    Ticket,
     append_refusal,
 )
+from tidelog.promise import Promise
 from tidelog.protocol.control_records import EndMarker, decode_control
 from tidelog.protocol.errors import ApiError, ErrorCode, ProtocolError
 from tidelog.protocol.record_batch import iterate_headers
@@ -39,8 +40,6 @@ if TYPE_CHECKING:
 AnyShard = TypeVar("AnyShard", bound=Shard)
 Response = TypeVar("Response")
 
-# done(response, None) or done(None, error); called once.
-Done = Callable[[Response | None, ApiError | None], None]
 LoadPairs = Callable[[AnyShard, list[Pair], int, int], None]
 
 _LOAD_SLICE_BYTES = 1 << 20
@@ -56,19 +55,17 @@ _GONE = object()
 class _Undelivered:
     """Answers, and what is to be done, once the records before `next_offset` are committed."""
 
-    __slots__ = ("_hosted", "effects", "next_offset", "notify", "replies")
+    __slots__ = ("_hosted", "effects", "next_offset", "replies")
 
     def __init__(
         self,
         hosted: HostedShard[Any],
         next_offset: int,
-        notify: Callable[[ApiError | None], None] | None,
         replies: list[Reply],
         effects: list[Any],
     ) -> None:
         self._hosted = hosted
         self.next_offset = next_offset
-        self.notify = notify
         self.replies = replies
         self.effects = effects
 
@@ -143,24 +140,23 @@ class HostedShard(Generic[AnyShard]):
     # Working
 
     def submit(
-        self, operation: Callable[[AnyShard, int], Outcome[Response]], done: Done[Response]
+        self, operation: Callable[[AnyShard, int], Outcome[Response]], ticket: Promise[Response]
     ) -> None:
         try:
             outcome = operation(self.shard, self._now_ms())
         except ApiError as error:
-            done(None, error)
+            ticket.fail(error)
             return
-        if outcome.response is None:
-            # Parked: the shard has the request's ticket.
-            self.carry_out(outcome)
-        else:
-            self.carry_out(outcome, partial(_finish, done, outcome))
+        # Without a response the request is parked: the shard has its ticket.
+        self.carry_out(outcome, None if outcome.response is None else ticket)
         self._arm_timer()
 
-    def carry_out(
-        self, outcome: Outcome[Any], notify: Callable[[ApiError | None], None] | None = None
-    ) -> None:
-        """Appends, replays, settles, and has the answers wait for the commit."""
+    def carry_out(self, outcome: Outcome[Any], ticket: Ticket | None = None) -> None:
+        """Appends, replays, settles, and has the answers wait for the commit; `ticket` is that of
+        the outcome's own response."""
+        replies = outcome.replies
+        if ticket is not None:
+            replies = [Reply(ticket, outcome.response), *replies]
         error = self._write(outcome) if outcome.records else None
         follow_up = None if outcome.settle is None else outcome.settle(error)
         if follow_up is not None:
@@ -168,11 +164,9 @@ class HostedShard(Generic[AnyShard]):
             # come between a decision and its records.
             self.carry_out(follow_up)
         if error is not None:
-            if notify is not None:
-                notify(error)
-            self._answer(outcome.replies, error)
-        elif notify is not None or outcome.replies or outcome.effects:
-            self._when_committed(notify, outcome.replies, outcome.effects)
+            _refuse(replies, error)
+        elif replies or outcome.effects:
+            self._when_committed(replies, outcome.effects)
 
     def _write(self, outcome: Outcome[Any]) -> ApiError | None:
         now_ms = self._host.node.now_ms()
@@ -217,17 +211,12 @@ class HostedShard(Generic[AnyShard]):
             is_transactional=outcome.producer_id >= 0,
         )
 
-    def _when_committed(
-        self,
-        notify: Callable[[ApiError | None], None] | None,
-        replies: list[Reply],
-        effects: list[Any],
-    ) -> None:
+    def _when_committed(self, replies: list[Reply], effects: list[Any]) -> None:
         # In order: what comes behind an answer that is on its way waits for it.
         if not self._undelivered and self._written_offset <= self.partition.high_watermark:
-            self._deliver(notify, replies, effects)
+            self._deliver(replies, effects)
             return
-        undelivered = _Undelivered(self, self._written_offset, notify, replies, effects)
+        undelivered = _Undelivered(self, self._written_offset, replies, effects)
         self._undelivered[undelivered] = None
         deadline = self._host.node.world.monotonic() + self._host.commit_timeout_s
         self._wait_for(undelivered, deadline)
@@ -244,7 +233,7 @@ class HostedShard(Generic[AnyShard]):
 
     def committed(self, undelivered: _Undelivered) -> None:
         if self._undelivered.pop(undelivered, _GONE) is not _GONE:
-            self._deliver(undelivered.notify, undelivered.replies, undelivered.effects)
+            self._deliver(undelivered.replies, undelivered.effects)
 
     def not_committed(self, undelivered: _Undelivered, code: ErrorCode) -> None:
         """A disk or a replica is slow, or the partition is not ours any more."""
@@ -253,39 +242,18 @@ class HostedShard(Generic[AnyShard]):
             return
         if undelivered not in self._undelivered:
             return
-        self._refuse(undelivered, ApiError(code))
+        replies, undelivered.replies = undelivered.replies, []
         if undelivered.effects:
             # What is to be done once the records are committed still waits for that.
             self._wait_for(undelivered)
         else:
             del self._undelivered[undelivered]
+        _refuse(replies, ApiError(code))
 
-    def _deliver(
-        self,
-        notify: Callable[[ApiError | None], None] | None,
-        replies: list[Reply],
-        effects: list[Any],
-    ) -> None:
-        if notify is not None:
-            notify(None)
-        for reply in replies:
-            reply.ticket.answer(reply.response)
+    def _deliver(self, replies: list[Reply], effects: list[Any]) -> None:
+        _answer(replies)
         if effects:
             self._host.on_effects(self.index, effects)
-
-    def _refuse(self, undelivered: _Undelivered, error: ApiError) -> None:
-        notify, replies = undelivered.notify, undelivered.replies
-        undelivered.notify, undelivered.replies = None, []
-        if notify is not None:
-            notify(error)
-        self._answer(replies, error)
-
-    def _answer(self, replies: Iterable[Reply], error: ApiError | None) -> None:
-        """Parked requests; in case of an error the code takes the place of what was decided."""
-        for reply in replies:
-            if error is not None:
-                reply.response.error_code = append_refusal(error)
-            reply.ticket.answer(reply.response)
 
     # Time
 
@@ -340,8 +308,8 @@ class HostedShard(Generic[AnyShard]):
         moved = ApiError(ErrorCode.NOT_COORDINATOR, "the coordinator has moved")
         undelivered, self._undelivered = self._undelivered, {}
         for each in undelivered:
-            self._refuse(each, moved)
-        self._answer(self.shard.unload(), None)
+            _refuse(each.replies, moved)
+        _answer(self.shard.unload())
 
 
 class ShardHost(Generic[AnyShard]):
@@ -398,20 +366,21 @@ class ShardHost(Generic[AnyShard]):
         self,
         index: int,
         operation: Callable[[AnyShard, int], Outcome[Response]],
-        done: Done[Response],
-    ) -> None:
-        """Runs `operation(shard, now_ms)`. `done` gets the response when it is safe to send, at
-        once or later, or the error; it is not called for a request that the shard parked."""
+        ticket: Promise[Response] | None = None,
+    ) -> Promise[Response]:
+        """Runs `operation(shard, now_ms)`. The response comes when it is safe to send, at once or
+        later. `ticket` is what is returned, for an operation that may park its request."""
+        promise: Promise[Response] = Promise() if ticket is None else ticket
         hosted = self._hosted.get(index)
         if hosted is None:
-            if self.partition_count() == 0:
-                done(None, ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE))
-            else:
-                done(None, ApiError(ErrorCode.NOT_COORDINATOR))
+            missing = self.partition_count() == 0
+            code = ErrorCode.COORDINATOR_NOT_AVAILABLE if missing else ErrorCode.NOT_COORDINATOR
+            promise.fail(ApiError(code))
         elif not hosted.is_loaded:
-            done(None, ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
+            promise.fail(ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
         else:
-            hosted.submit(operation, done)
+            hosted.submit(operation, promise)
+        return promise
 
     def carry_out(self, index: int, outcome: Outcome[Any]) -> None:
         """For outcomes that no request asked for."""
@@ -477,8 +446,13 @@ class ShardHost(Generic[AnyShard]):
                 shard.replay(record, producer_id, producer_epoch)
 
 
-def _finish(done: Done[Any], outcome: Outcome[Any], error: ApiError | None) -> None:
-    if error is None:
-        done(outcome.response, None)
-    else:
-        done(None, ApiError(append_refusal(error), str(error)))
+def _answer(replies: Iterable[Reply]) -> None:
+    for reply in replies:
+        reply.ticket.resolve(reply.response)
+
+
+def _refuse(replies: Iterable[Reply], error: ApiError) -> None:
+    """The records of a decision are not in the log, so nothing of it is told."""
+    refused = ApiError(append_refusal(error), str(error))
+    for reply in replies:
+        reply.ticket.fail(refused)

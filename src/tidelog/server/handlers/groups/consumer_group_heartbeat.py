@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tidelog.promise import Promise
 from tidelog.protocol.api_keys import ApiKey
 from tidelog.protocol.apis.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -14,7 +15,7 @@ from tidelog.server.coordination.group_coordinator import check_consumer_protoco
 
 if TYPE_CHECKING:
     from tidelog.server.node import Node
-    from tidelog.server.request import Deferred, Request
+    from tidelog.server.request import Request
 
 API = ApiKey.CONSUMER_GROUP_HEARTBEAT
 VERSIONS = (0, 1)
@@ -23,14 +24,11 @@ REQUEST = ConsumerGroupHeartbeatRequest
 
 def handle(
     node: Node, request: Request, body: ConsumerGroupHeartbeatRequest
-) -> ConsumerGroupHeartbeatResponse | Deferred:
+) -> Promise[ConsumerGroupHeartbeatResponse]:
     check_consumer_protocol(node)
     client = client_context(request)
-    return node.groups.answer(
-        request,
-        body.group_id,
-        lambda shard, now_ms: shard.consumer_heartbeat(client, body, now_ms),
-        lambda error: error_response(body, error),
+    return node.groups.submit(
+        body.group_id, lambda shard, now_ms: shard.consumer_heartbeat(client, body, now_ms)
     )
 
 

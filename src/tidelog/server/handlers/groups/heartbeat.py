@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidelog.coordinator.shard import Outcome
+from tidelog.promise import Promise
 from tidelog.protocol.api_keys import ApiKey
 from tidelog.protocol.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
 from tidelog.protocol.errors import ApiError
@@ -12,20 +13,17 @@ from tidelog.server.coordination.group_coordinator import check_group_id
 
 if TYPE_CHECKING:
     from tidelog.server.node import Node
-    from tidelog.server.request import Deferred, Request
+    from tidelog.server.request import Request
 
 API = ApiKey.HEARTBEAT
 VERSIONS = (0, 4)
 REQUEST = HeartbeatRequest
 
 
-def handle(node: Node, request: Request, body: HeartbeatRequest) -> HeartbeatResponse | Deferred:
+def handle(node: Node, request: Request, body: HeartbeatRequest) -> Promise[HeartbeatResponse]:
     check_group_id(body.group_id)
-    return node.groups.answer(
-        request,
-        body.group_id,
-        lambda shard, now_ms: Outcome(response=shard.heartbeat(body, now_ms)),
-        lambda error: error_response(body, error),
+    return node.groups.submit(
+        body.group_id, lambda shard, now_ms: Outcome(response=shard.heartbeat(body, now_ms))
     )
 
 
