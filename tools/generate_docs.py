@@ -9,7 +9,7 @@ from pathlib import Path
 from tidelog.cluster.settings.config_schema import LONG_MAX, ConfigType, Setting, Verdict
 from tidelog.cluster.settings.topic_config import TOPIC_SETTINGS
 from tidelog.server.configuration.node_config import SETTINGS
-from tidelog.server.dispatch import load_handlers
+from tidelog.server.handler import load_handlers
 
 DOCS = Path(__file__).parent.parent / "docs"
 

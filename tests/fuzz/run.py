@@ -34,7 +34,7 @@ from tidelog.protocol.apis.create_topics import (
     CreateTopicsRequest,
 )
 from tidelog.protocol.records import decode_batches
-from tidelog.server.dispatch import load_handlers
+from tidelog.server.handler import load_handlers
 from tidelog.testing import Broker
 from tidelog.testing.wire import WireClient
 

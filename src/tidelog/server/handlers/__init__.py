@@ -15,6 +15,8 @@ is flexible with FLEXIBLE_FROM. It returns a whole frame (bytes or RawResponse),
 answer to come (`Deferred`), or None for no answer at all. It has no `error_response`: an error that
 leaves it ends the connection. SERVED_FROM is the lowest version that is really served, where the
 advertised one is lower. `is_offered(node)` may say that an API is not advertised for now.
+
+A module may also serve several APIs, with a table of `Handler`s as HANDLERS.
 """
 
 HANDLERS: tuple[str, ...] = (
@@ -50,15 +52,7 @@ HANDLERS: tuple[str, ...] = (
     "settings.push_telemetry",
     "security.describe_user_scram_credentials",
     "security.alter_user_scram_credentials",
-    "security.describe_acls",
-    "security.create_acls",
-    "security.delete_acls",
-    "security.sasl_handshake",
-    "security.sasl_authenticate",
-    "security.create_delegation_token",
-    "security.renew_delegation_token",
-    "security.expire_delegation_token",
-    "security.describe_delegation_token",
+    "security.refused",
     # groups
     "groups.find_coordinator",
     "groups.join_group",
