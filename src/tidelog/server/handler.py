@@ -18,6 +18,7 @@ from tidelog.server.handlers import HANDLERS
 if TYPE_CHECKING:
     from tidelog.promise import Promise
     from tidelog.protocol.schema import Message
+    from tidelog.server.needs import Need
     from tidelog.server.node import Node
     from tidelog.server.request import Deferred, RawResponse, Request
 
@@ -37,6 +38,7 @@ class Handler:
     request_class: what dispatch decodes; None for a handler that reads `request.body` itself.
     flexible_from: the first version whose request header has tags.
     error_response: what a request is answered that failed; None ends the connection.
+    needs: what its clients have to be allowed.
     """
 
     api: ApiKey
@@ -47,6 +49,7 @@ class Handler:
     flexible_from: int
     handle: Callable[[Node, Request, Any], Answer]
     error_response: Callable[[Any, ApiError], Message] | None
+    needs: tuple[Need, ...]
     is_offered: Callable[[Node], bool] = _always
 
     @classmethod
@@ -64,6 +67,7 @@ class Handler:
             ),
             handle=module.handle,
             error_response=getattr(module, "error_response", None),
+            needs=module.NEEDS,
             is_offered=getattr(module, "is_offered", _always),
         )
 

@@ -5,6 +5,7 @@ Each module says what it serves:
     API = ApiKey.METADATA
     VERSIONS = (0, 13)           # advertised by ApiVersions
     REQUEST = MetadataRequest    # decoded by dispatch; None: `handle` reads request.body itself
+    NEEDS = (Need(...), ...)     # what its clients have to be allowed: server/needs.py
     def handle(node, request, body) -> MetadataResponse | Promise[MetadataResponse]
     def error_response(body, error: ApiError) -> MetadataResponse
 

@@ -6,6 +6,7 @@ other way to say so), 1 when the leader's log has them durable, -1 when all in-s
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
 from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
@@ -35,7 +36,9 @@ from tidelog.protocol.record_batch import (
     read_header,
 )
 from tidelog.protocol.topic_partition import TopicPartition
+from tidelog.security.acl import AclOperation, ResourceType
 from tidelog.server.delayed import DelayedProduce
+from tidelog.server.needs import Need, Refusal
 
 if TYPE_CHECKING:
     from tidelog.cluster.replication.partition import Partition
@@ -60,6 +63,20 @@ _TRANSACTIONS_V2_FROM = 12
 _NO_TRANSACTIONAL_ID = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 _FLAGS_AT = 22  # the low byte of a batch's attributes
 _batch_length = Struct(">i").unpack_from
+
+
+def _transactional_id(data: ProduceData, version: int) -> Iterable[str]:
+    return () if data.transactional_id is None else (data.transactional_id,)
+
+
+def _topics(data: ProduceData, version: int) -> Iterable[TopicKey]:
+    return [topic for topic, _ in data.topics]
+
+
+NEEDS = (
+    Need(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, _transactional_id),
+    Need(AclOperation.WRITE, ResourceType.TOPIC, _topics, Refusal.ROW),
+)
 
 
 def handle(node: Node, request: Request, body: None) -> bytes | Deferred | None:

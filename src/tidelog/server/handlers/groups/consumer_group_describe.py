@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -14,8 +15,10 @@ from tidelog.protocol.apis.consumer_group_describe import (
     DescribedGroup,
 )
 from tidelog.protocol.errors import ApiError
+from tidelog.security.acl import AclOperation, ResourceType
 from tidelog.server.authorized_operations import GROUP_OPERATIONS
 from tidelog.server.coordination.group_coordinator import check_consumer_protocol
+from tidelog.server.needs import Need, Refusal, Unnamed
 
 if TYPE_CHECKING:
     from tidelog.server.node import Node
@@ -24,6 +27,16 @@ if TYPE_CHECKING:
 API = ApiKey.CONSUMER_GROUP_DESCRIBE
 VERSIONS = (0, 1)
 REQUEST = ConsumerGroupDescribeRequest
+
+
+def _group_ids(body: ConsumerGroupDescribeRequest, version: int) -> Iterable[str]:
+    return body.group_ids
+
+
+NEEDS = (
+    Need(AclOperation.DESCRIBE, ResourceType.GROUP, _group_ids, Refusal.ROW),
+    Need(AclOperation.DESCRIBE, ResourceType.TOPIC, Unnamed.IN_ANSWER, Refusal.ROW),
+)
 
 
 def handle(

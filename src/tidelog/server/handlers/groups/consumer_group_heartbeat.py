@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from tidelog.promise import Promise
@@ -11,7 +12,9 @@ from tidelog.protocol.apis.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
 )
 from tidelog.protocol.errors import ApiError
+from tidelog.security.acl import AclOperation, ResourceType
 from tidelog.server.coordination.group_coordinator import check_consumer_protocol, client_context
+from tidelog.server.needs import Need, Refusal, Unnamed, group_id
 
 if TYPE_CHECKING:
     from tidelog.server.node import Node
@@ -20,6 +23,17 @@ if TYPE_CHECKING:
 API = ApiKey.CONSUMER_GROUP_HEARTBEAT
 VERSIONS = (0, 1)
 REQUEST = ConsumerGroupHeartbeatRequest
+
+
+def _subscribed_topics(body: ConsumerGroupHeartbeatRequest, version: int) -> Iterable[str]:
+    return body.subscribed_topic_names or ()
+
+
+NEEDS = (
+    Need(AclOperation.READ, ResourceType.GROUP, group_id),
+    Need(AclOperation.DESCRIBE, ResourceType.TOPIC, _subscribed_topics),
+    Need(AclOperation.DESCRIBE, ResourceType.TOPIC, Unnamed.IN_ANSWER, Refusal.OMISSION),
+)
 
 
 def handle(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING
@@ -14,6 +15,8 @@ from tidelog.protocol.apis.delete_groups import (
     DeleteGroupsResponse,
 )
 from tidelog.protocol.errors import ApiError
+from tidelog.security.acl import AclOperation, ResourceType
+from tidelog.server.needs import Need, Refusal
 
 if TYPE_CHECKING:
     from tidelog.server.node import Node
@@ -22,6 +25,13 @@ if TYPE_CHECKING:
 API = ApiKey.DELETE_GROUPS
 VERSIONS = (0, 2)
 REQUEST = DeleteGroupsRequest
+
+
+def _group_ids(body: DeleteGroupsRequest, version: int) -> Iterable[str]:
+    return body.groups_names
+
+
+NEEDS = (Need(AclOperation.DELETE, ResourceType.GROUP, _group_ids, Refusal.ROW),)
 
 
 def handle(

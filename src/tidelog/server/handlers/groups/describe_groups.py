@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,9 @@ from tidelog.protocol.apis.describe_groups import (
     DescribeGroupsResponse,
 )
 from tidelog.protocol.errors import ApiError
+from tidelog.security.acl import AclOperation, ResourceType
 from tidelog.server.authorized_operations import GROUP_OPERATIONS
+from tidelog.server.needs import Need, Refusal
 
 if TYPE_CHECKING:
     from tidelog.server.node import Node
@@ -23,6 +26,13 @@ if TYPE_CHECKING:
 API = ApiKey.DESCRIBE_GROUPS
 VERSIONS = (0, 6)
 REQUEST = DescribeGroupsRequest
+
+
+def _group_ids(body: DescribeGroupsRequest, version: int) -> Iterable[str]:
+    return body.groups
+
+
+NEEDS = (Need(AclOperation.DESCRIBE, ResourceType.GROUP, _group_ids, Refusal.ROW),)
 
 
 def handle(

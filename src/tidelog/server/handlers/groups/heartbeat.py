@@ -9,7 +9,9 @@ from tidelog.promise import Promise
 from tidelog.protocol.api_keys import ApiKey
 from tidelog.protocol.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
 from tidelog.protocol.errors import ApiError
+from tidelog.security.acl import AclOperation, ResourceType
 from tidelog.server.coordination.group_coordinator import check_group_id
+from tidelog.server.needs import Need, group_id
 
 if TYPE_CHECKING:
     from tidelog.server.node import Node
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
 API = ApiKey.HEARTBEAT
 VERSIONS = (0, 4)
 REQUEST = HeartbeatRequest
+NEEDS = (Need(AclOperation.READ, ResourceType.GROUP, group_id),)
 
 
 def handle(node: Node, request: Request, body: HeartbeatRequest) -> Promise[HeartbeatResponse]:

@@ -8,7 +8,9 @@ from tidelog.promise import Promise
 from tidelog.protocol.api_keys import ApiKey
 from tidelog.protocol.apis.join_group import JoinGroupRequest, JoinGroupResponse
 from tidelog.protocol.errors import ApiError
+from tidelog.security.acl import AclOperation, ResourceType
 from tidelog.server.coordination.group_coordinator import check_group_id, client_context
+from tidelog.server.needs import Need, group_id
 
 if TYPE_CHECKING:
     from tidelog.server.node import Node
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
 API = ApiKey.JOIN_GROUP
 VERSIONS = (0, 9)
 REQUEST = JoinGroupRequest
+NEEDS = (Need(AclOperation.READ, ResourceType.GROUP, group_id),)
 
 
 def handle(node: Node, request: Request, body: JoinGroupRequest) -> Promise[JoinGroupResponse]:

@@ -12,7 +12,9 @@ from tidelog.protocol.apis.leave_group import (
     MemberIdentity,
 )
 from tidelog.protocol.errors import ApiError, ErrorCode
+from tidelog.security.acl import AclOperation, ResourceType
 from tidelog.server.coordination.group_coordinator import check_group_id
+from tidelog.server.needs import Need, group_id
 
 if TYPE_CHECKING:
     from tidelog.server.node import Node
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 API = ApiKey.LEAVE_GROUP
 VERSIONS = (0, 5)
 REQUEST = LeaveGroupRequest
+NEEDS = (Need(AclOperation.READ, ResourceType.GROUP, group_id),)
 
 _BATCHED_FROM = 3
 

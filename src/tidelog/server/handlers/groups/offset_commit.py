@@ -6,6 +6,7 @@ row; the rest is committed.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -19,8 +20,10 @@ from tidelog.protocol.apis.offset_commit import (
     OffsetCommitResponseTopic,
 )
 from tidelog.protocol.errors import ApiError, ErrorCode
+from tidelog.security.acl import AclOperation, ResourceType
 from tidelog.server.coordination.group_coordinator import client_context
 from tidelog.server.existing_partitions import merged, take_unknown
+from tidelog.server.needs import Need, Refusal, group_id
 
 if TYPE_CHECKING:
     from tidelog.cluster.metadata.image import MetadataImage, TopicImage
@@ -32,6 +35,17 @@ VERSIONS = (2, 10)
 REQUEST = OffsetCommitRequest
 
 _TOPIC_IDS_FROM = 10
+
+
+def _topics(body: OffsetCommitRequest, version: int) -> Iterable[str | bytes]:
+    by_id = version >= _TOPIC_IDS_FROM
+    return [topic.topic_id if by_id else topic.name for topic in body.topics]
+
+
+NEEDS = (
+    Need(AclOperation.READ, ResourceType.GROUP, group_id),
+    Need(AclOperation.READ, ResourceType.TOPIC, _topics, Refusal.ROW),
+)
 
 
 def handle(

@@ -13,7 +13,9 @@ from tidelog.protocol.apis.offset_delete import (
     OffsetDeleteResponseTopic,
 )
 from tidelog.protocol.errors import ApiError, ErrorCode
+from tidelog.security.acl import AclOperation, ResourceType
 from tidelog.server.existing_partitions import merged, take_unknown
+from tidelog.server.needs import Need, Refusal, group_id, topic_names
 
 if TYPE_CHECKING:
     from tidelog.server.node import Node
@@ -22,6 +24,10 @@ if TYPE_CHECKING:
 API = ApiKey.OFFSET_DELETE
 VERSIONS = (0, 0)
 REQUEST = OffsetDeleteRequest
+NEEDS = (
+    Need(AclOperation.DELETE, ResourceType.GROUP, group_id),
+    Need(AclOperation.READ, ResourceType.TOPIC, topic_names, Refusal.ROW),
+)
 
 
 def handle(

@@ -6,6 +6,7 @@ are named by id.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,8 @@ from tidelog.protocol.apis.offset_fetch import (
     OffsetFetchResponseTopics,
 )
 from tidelog.protocol.errors import ApiError, ErrorCode
+from tidelog.security.acl import AclOperation, ResourceType
+from tidelog.server.needs import Need, Refusal, Unnamed
 
 if TYPE_CHECKING:
     from tidelog.cluster.metadata.image import MetadataImage
@@ -40,9 +43,33 @@ _GROUPS_FROM = 8
 _TOPIC_IDS_FROM = 10
 
 
+def _group_ids(body: OffsetFetchRequest, version: int) -> Iterable[str]:
+    return [group.group_id for group in _groups(body, version)]
+
+
+def _topics(body: OffsetFetchRequest, version: int) -> Iterable[str | bytes]:
+    by_id = version >= _TOPIC_IDS_FROM
+    return [
+        topic.topic_id if by_id else topic.name
+        for group in _groups(body, version)
+        for topic in group.topics or ()
+    ]
+
+
+def _groups(body: OffsetFetchRequest, version: int) -> list[OffsetFetchRequestGroup]:
+    return body.groups if version >= _GROUPS_FROM else [_single_group(body)]
+
+
+NEEDS = (
+    Need(AclOperation.DESCRIBE, ResourceType.GROUP, _group_ids, Refusal.ROW),
+    Need(AclOperation.DESCRIBE, ResourceType.TOPIC, _topics, Refusal.ROW),
+    Need(AclOperation.DESCRIBE, ResourceType.TOPIC, Unnamed.IN_ANSWER, Refusal.OMISSION),
+)
+
+
 def handle(node: Node, request: Request, body: OffsetFetchRequest) -> Promise[OffsetFetchResponse]:
     version = request.version
-    groups = body.groups if version >= _GROUPS_FROM else [_single_group(body)]
+    groups = _groups(body, version)
     unknown = [_take_unknown_ids(node.image, group, version) for group in groups]
 
     def fetch(group: OffsetFetchRequestGroup) -> Promise[OffsetFetchResponseGroup]:

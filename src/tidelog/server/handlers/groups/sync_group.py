@@ -8,7 +8,9 @@ from tidelog.promise import Promise
 from tidelog.protocol.api_keys import ApiKey
 from tidelog.protocol.apis.sync_group import SyncGroupRequest, SyncGroupResponse
 from tidelog.protocol.errors import ApiError, ErrorCode
+from tidelog.security.acl import AclOperation, ResourceType
 from tidelog.server.coordination.group_coordinator import check_group_id
+from tidelog.server.needs import Need, group_id
 
 if TYPE_CHECKING:
     from tidelog.server.node import Node
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
 API = ApiKey.SYNC_GROUP
 VERSIONS = (0, 5)
 REQUEST = SyncGroupRequest
+NEEDS = (Need(AclOperation.READ, ResourceType.GROUP, group_id),)
 
 _PROTOCOL_FROM = 5
 

@@ -6,7 +6,7 @@ that Kafka has for this; none is left out, so that clients hear it instead of a 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from tidelog.protocol.api_keys import ApiKey
@@ -43,7 +43,9 @@ from tidelog.protocol.apis.sasl_authenticate import (
 )
 from tidelog.protocol.apis.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from tidelog.protocol.errors import ApiError, ErrorCode
+from tidelog.security.acl import AclOperation, ResourceType
 from tidelog.server.handler import Handler
+from tidelog.server.needs import Need, Refusal, Unnamed, cluster
 
 if TYPE_CHECKING:
     from tidelog.protocol.schema import Message
@@ -99,6 +101,7 @@ def _refused(
     request_class: type[Message],
     refuse: Refuse,
     respond: Respond,
+    needs: tuple[Need, ...] = (),
 ) -> Handler:
     return Handler(
         api=api,
@@ -109,13 +112,55 @@ def _refused(
         flexible_from=request_class.FLEXIBLE_FROM,
         handle=refuse,
         error_response=respond,
+        needs=needs,
     )
 
 
+def _owner(body: CreateDelegationTokenRequest, version: int) -> Iterable[str]:
+    """Nobody needs anything to have a token of their own."""
+    if not body.owner_principal_name:
+        return ()
+    return (f"{body.owner_principal_type}:{body.owner_principal_name}",)
+
+
+_DESCRIBES_CLUSTER = (Need(AclOperation.DESCRIBE, ResourceType.CLUSTER, cluster),)
+_ALTERS_CLUSTER = (Need(AclOperation.ALTER, ResourceType.CLUSTER, cluster),)
+_CREATES_TOKENS = (Need(AclOperation.CREATE_TOKENS, ResourceType.USER, _owner),)
+_DESCRIBES_TOKENS = (
+    Need(
+        AclOperation.DESCRIBE,
+        ResourceType.DELEGATION_TOKEN,
+        Unnamed.IN_ANSWER,
+        Refusal.OMISSION,
+        unless=Need(AclOperation.DESCRIBE_TOKENS, ResourceType.USER, Unnamed.IN_ANSWER),
+    ),
+)
+
 HANDLERS = (
-    _refused(ApiKey.DESCRIBE_ACLS, (1, 3), DescribeAclsRequest, _no_authorizer, _describe_acls),
-    _refused(ApiKey.CREATE_ACLS, (1, 3), CreateAclsRequest, _no_authorizer, _create_acls),
-    _refused(ApiKey.DELETE_ACLS, (1, 3), DeleteAclsRequest, _no_authorizer, _delete_acls),
+    _refused(
+        ApiKey.DESCRIBE_ACLS,
+        (1, 3),
+        DescribeAclsRequest,
+        _no_authorizer,
+        _describe_acls,
+        _DESCRIBES_CLUSTER,
+    ),
+    _refused(
+        ApiKey.CREATE_ACLS,
+        (1, 3),
+        CreateAclsRequest,
+        _no_authorizer,
+        _create_acls,
+        _ALTERS_CLUSTER,
+    ),
+    _refused(
+        ApiKey.DELETE_ACLS,
+        (1, 3),
+        DeleteAclsRequest,
+        _no_authorizer,
+        _delete_acls,
+        _ALTERS_CLUSTER,
+    ),
     _refused(
         ApiKey.SASL_HANDSHAKE,
         (0, 1),
@@ -136,7 +181,9 @@ HANDLERS = (
         CreateDelegationTokenRequest,
         _no_tokens,
         _code_of(CreateDelegationTokenResponse),
+        _CREATES_TOKENS,
     ),
+    # A token's owner and its renewers may do these; no operation is needed.
     _refused(
         ApiKey.RENEW_DELEGATION_TOKEN,
         (1, 2),
@@ -157,5 +204,6 @@ HANDLERS = (
         DescribeDelegationTokenRequest,
         _no_tokens,
         _code_of(DescribeDelegationTokenResponse),
+        _DESCRIBES_TOKENS,
     ),
 )

@@ -13,7 +13,9 @@ from tidelog.protocol.apis.add_offsets_to_txn import (
 )
 from tidelog.protocol.errors import ApiError, ErrorCode
 from tidelog.protocol.topic_partition import TopicPartition
+from tidelog.security.acl import AclOperation, ResourceType
 from tidelog.server.coordination.internal_topics import ensure_internal_topic
+from tidelog.server.needs import Need, group_id, transactional_id
 
 if TYPE_CHECKING:
     from tidelog.server.node import Node
@@ -22,6 +24,10 @@ if TYPE_CHECKING:
 API = ApiKey.ADD_OFFSETS_TO_TXN
 VERSIONS = (0, 4)
 REQUEST = AddOffsetsToTxnRequest
+NEEDS = (
+    Need(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id),
+    Need(AclOperation.READ, ResourceType.GROUP, group_id),
+)
 
 _PRODUCER_FENCED_FROM = 2
 

@@ -6,6 +6,7 @@ only want to know whether the partitions are there.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from tidelog.coordinator.shard import Outcome
@@ -23,6 +24,8 @@ from tidelog.protocol.apis.add_partitions_to_txn import (
 )
 from tidelog.protocol.errors import ApiError, ErrorCode
 from tidelog.protocol.topic_partition import TopicPartition
+from tidelog.security.acl import AclOperation, ResourceType
+from tidelog.server.needs import Need, Refusal, cluster
 
 if TYPE_CHECKING:
     from tidelog.cluster.metadata.image import MetadataImage
@@ -38,6 +41,25 @@ _BATCHED_FROM = 4
 _ABORTABLE_FROM = 5
 
 Codes = dict[TopicPartition, ErrorCode]
+
+
+def _transactional_id(body: AddPartitionsToTxnRequest, version: int) -> Iterable[str]:
+    return (body.v3_and_below_transactional_id,) if version < _BATCHED_FROM else ()
+
+
+def _topics(body: AddPartitionsToTxnRequest, version: int) -> Iterable[str]:
+    return [topic.name for topic in body.v3_and_below_topics] if version < _BATCHED_FROM else ()
+
+
+def _cluster_of_broker(body: AddPartitionsToTxnRequest, version: int) -> Iterable[str]:
+    return cluster(body, version) if version >= _BATCHED_FROM else ()
+
+
+NEEDS = (
+    Need(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, _transactional_id),
+    Need(AclOperation.WRITE, ResourceType.TOPIC, _topics, Refusal.ROW),
+    Need(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER, _cluster_of_broker),
+)
 
 
 def handle(

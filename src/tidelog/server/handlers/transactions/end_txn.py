@@ -12,6 +12,8 @@ from tidelog.promise import Promise
 from tidelog.protocol.api_keys import ApiKey
 from tidelog.protocol.apis.end_txn import EndTxnRequest, EndTxnResponse
 from tidelog.protocol.errors import ApiError, ErrorCode
+from tidelog.security.acl import AclOperation, ResourceType
+from tidelog.server.needs import Need, transactional_id
 
 if TYPE_CHECKING:
     from tidelog.server.node import Node
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 API = ApiKey.END_TXN
 VERSIONS = (0, 5)
 REQUEST = EndTxnRequest
+NEEDS = (Need(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id),)
 
 _PRODUCER_FENCED_FROM = 2
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,8 @@ from tidelog.promise import Promise
 from tidelog.protocol.api_keys import ApiKey
 from tidelog.protocol.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from tidelog.protocol.errors import ApiError, ErrorCode
+from tidelog.security.acl import AclOperation, ResourceType
+from tidelog.server.needs import Need, Unnamed, cluster
 
 if TYPE_CHECKING:
     from tidelog.server.node import Node
@@ -20,6 +23,30 @@ REQUEST = InitProducerIdRequest
 
 _PRODUCER_FENCED_FROM = 4
 _NO_EPOCH = -1
+
+
+def _transactional_id(body: InitProducerIdRequest, version: int) -> Iterable[str]:
+    return () if body.transactional_id is None else (body.transactional_id,)
+
+
+def _two_phase_id(body: InitProducerIdRequest, version: int) -> Iterable[str]:
+    return _transactional_id(body, version) if body.enable_2pc else ()
+
+
+def _cluster_of_idempotent(body: InitProducerIdRequest, version: int) -> Iterable[str]:
+    return cluster(body, version) if body.transactional_id is None else ()
+
+
+NEEDS = (
+    Need(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, _transactional_id),
+    Need(AclOperation.TWO_PHASE_COMMIT, ResourceType.TRANSACTIONAL_ID, _two_phase_id),
+    Need(
+        AclOperation.IDEMPOTENT_WRITE,
+        ResourceType.CLUSTER,
+        _cluster_of_idempotent,
+        unless=Need(AclOperation.WRITE, ResourceType.TOPIC, Unnamed.ANY_ONE),
+    ),
+)
 
 
 def handle(

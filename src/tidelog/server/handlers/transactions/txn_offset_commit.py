@@ -22,9 +22,11 @@ from tidelog.protocol.apis.txn_offset_commit import (
 )
 from tidelog.protocol.errors import ApiError, ErrorCode
 from tidelog.protocol.topic_partition import TopicPartition
+from tidelog.security.acl import AclOperation, ResourceType
 from tidelog.server.coordination.group_coordinator import client_context
 from tidelog.server.coordination.internal_topics import ensure_internal_topic
 from tidelog.server.existing_partitions import merged, take_unknown
+from tidelog.server.needs import Need, Refusal, group_id, topic_names, transactional_id
 
 if TYPE_CHECKING:
     from tidelog.server.node import Node
@@ -33,6 +35,11 @@ if TYPE_CHECKING:
 API = ApiKey.TXN_OFFSET_COMMIT
 VERSIONS = (0, 5)
 REQUEST = TxnOffsetCommitRequest
+NEEDS = (
+    Need(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id),
+    Need(AclOperation.READ, ResourceType.GROUP, group_id),
+    Need(AclOperation.READ, ResourceType.TOPIC, topic_names, Refusal.ROW),
+)
 
 _IMPLICIT_ADD_FROM = 5
 _ABORTABLE_FROM = 4

@@ -17,7 +17,9 @@ from tidelog.protocol.apis.write_txn_markers import (
 )
 from tidelog.protocol.errors import ApiError, ErrorCode
 from tidelog.protocol.topic_partition import TopicPartition
+from tidelog.security.acl import AclOperation, ResourceType
 from tidelog.server.coordination.transaction_markers import write_marker
+from tidelog.server.needs import Need, cluster
 
 if TYPE_CHECKING:
     from tidelog.server.node import Node
@@ -26,6 +28,14 @@ if TYPE_CHECKING:
 API = ApiKey.WRITE_TXN_MARKERS
 VERSIONS = (1, 2)
 REQUEST = WriteTxnMarkersRequest
+NEEDS = (
+    Need(
+        AclOperation.CLUSTER_ACTION,
+        ResourceType.CLUSTER,
+        cluster,
+        unless=Need(AclOperation.ALTER, ResourceType.CLUSTER, cluster),
+    ),
+)
 
 
 def handle(
