@@ -10,7 +10,7 @@ from tidelog.coordinator.group_shard import GroupShard
 from tidelog.coordinator.groups.client_context import ClientContext
 from tidelog.coordinator.groups.group_config import GroupConfig
 from tidelog.coordinator.records.consumer_offsets import CONSUMER_OFFSETS
-from tidelog.coordinator.shard import Outcome
+from tidelog.coordinator.shard import CoordinatorResult
 from tidelog.promise import Promise
 from tidelog.protocol.apis import consumer_group_heartbeat as consumer_api
 from tidelog.protocol.apis.consumer_group_heartbeat import (
@@ -113,32 +113,32 @@ class Driver:
 
     # The host's part
 
-    def run(self, outcome: Outcome[Any]) -> Any:
+    def run(self, result: CoordinatorResult[Any]) -> Any:
         error: ApiError | None = None
-        if outcome.records:
+        if result.records:
             if self.refuse is not None:
                 error, self.refuse = ApiError(self.refuse), None
             else:
-                for record in outcome.records:
+                for record in result.records:
                     key, value = CONSUMER_OFFSETS.encode(record)
-                    self.log.append((key, value, outcome.producer_id, outcome.producer_epoch))
+                    self.log.append((key, value, result.producer_id, result.producer_epoch))
                     decoded = CONSUMER_OFFSETS.decode(key, value)
                     assert decoded is not None
-                    self.shard.replay(decoded, outcome.producer_id, outcome.producer_epoch)
-        follow_up = None if outcome.settle is None else outcome.settle(error)
+                    self.shard.replay(decoded, result.producer_id, result.producer_epoch)
+        follow_up = None if result.settle is None else result.settle(error)
         if follow_up is not None:
             self.run(follow_up)
-        for reply in outcome.replies:
+        for reply in result.replies:
             if error is not None:
                 reply.response.error_code = error.code
             reply.ticket.resolve(reply.response)
-        if error is not None and outcome.response is not None:
+        if error is not None and result.response is not None:
             raise error
-        return outcome.response
+        return result.response
 
-    def _run_all(self, outcomes: Iterable[Outcome[Any]]) -> None:
-        for outcome in outcomes:
-            self.run(outcome)
+    def _run_all(self, results: Iterable[CoordinatorResult[Any]]) -> None:
+        for result in results:
+            self.run(result)
 
     def advance(self, delta_ms: int) -> None:
         """Lets time pass, stopping at every deadline on the way."""

@@ -11,7 +11,7 @@ from tidelog.coordinator.groups.consumer_group import ConsumerGroup
 from tidelog.coordinator.groups.group_config import GroupConfig
 from tidelog.coordinator.groups.group_table import Group, GroupTable
 from tidelog.coordinator.offsets import CommittedOffset, Offsets
-from tidelog.coordinator.shard import CoordinatorRecord, Outcome
+from tidelog.coordinator.shard import CoordinatorRecord, CoordinatorResult
 from tidelog.protocol.apis.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitResponse,
@@ -53,7 +53,7 @@ class OffsetRequests:
 
     def commit(
         self, client: ClientContext, request: OffsetCommitRequest, now_ms: int
-    ) -> Outcome[OffsetCommitResponse]:
+    ) -> CoordinatorResult[OffsetCommitResponse]:
         """The topics are named; the caller has turned ids into names and left out what it refused.
         Cost: about 4 µs a partition."""
         group = self._committing_group(
@@ -92,11 +92,11 @@ class OffsetRequests:
             topics.append(
                 OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=rows)
             )
-        return Outcome(records, OffsetCommitResponse(topics=topics))
+        return CoordinatorResult(records, OffsetCommitResponse(topics=topics))
 
     def commit_in_transaction(
         self, client: ClientContext, request: TxnOffsetCommitRequest, now_ms: int
-    ) -> Outcome[TxnOffsetCommitResponse]:
+    ) -> CoordinatorResult[TxnOffsetCommitResponse]:
         """The producer's right to write to this partition has been checked."""
         self._committing_group(
             request.group_id,
@@ -129,7 +129,7 @@ class OffsetRequests:
                     )
                 )
             topics.append(TxnOffsetCommitResponseTopic(name=topic.name, partitions=rows))
-        return Outcome(
+        return CoordinatorResult(
             records,
             TxnOffsetCommitResponse(topics=topics),
             producer_id=request.producer_id,
@@ -242,7 +242,7 @@ class OffsetRequests:
 
     # OffsetDelete and deletion
 
-    def delete(self, request: OffsetDeleteRequest) -> Outcome[OffsetDeleteResponse]:
+    def delete(self, request: OffsetDeleteRequest) -> CoordinatorResult[OffsetDeleteResponse]:
         group = self._groups.get(request.group_id)
         if group is None:
             raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {request.group_id} not found.")
@@ -266,7 +266,7 @@ class OffsetRequests:
                     records.append(self._offsets.tombstone(request.group_id, topic.name, index))
                 rows.append(OffsetDeleteResponsePartition(partition_index=index, error_code=error))
             topics.append(OffsetDeleteResponseTopic(name=topic.name, partitions=rows))
-        return Outcome(records, OffsetDeleteResponse(topics=topics))
+        return CoordinatorResult(records, OffsetDeleteResponse(topics=topics))
 
     def _has_offset(self, group: str, topic: str, partition: int) -> bool:
         return self._offsets.get(group, topic, partition) is not None or self._offsets.is_pending(

@@ -13,7 +13,7 @@ from tidelog.cluster.topic_names import CONSUMER_OFFSETS_TOPIC
 from tidelog.coordinator.groups.client_context import ClientContext
 from tidelog.coordinator.groups.group_config import GroupConfig
 from tidelog.coordinator.records.consumer_offsets import CONSUMER_OFFSETS
-from tidelog.coordinator.shard import Outcome
+from tidelog.coordinator.shard import CoordinatorResult
 from tidelog.promise import Promise
 from tidelog.protocol.errors import ApiError, ErrorCode
 from tidelog.protocol.uuids import random_uuid
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tidelog.server.request import Request
 
 Result = TypeVar("Result")
-Operation: TypeAlias = "Callable[[GroupShard, int], Outcome[Result]]"
+Operation: TypeAlias = "Callable[[GroupShard, int], CoordinatorResult[Result]]"
 
 
 class GroupCoordinator:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from tidelog.cluster.replication.waiting import COMMITTED
 from tidelog.coordinator.record_pairs import Pair, record_pairs
 from tidelog.coordinator.shard import (
-    Outcome,
+    CoordinatorResult,
     RecordCodec,
     Reply,
     Shard,
@@ -133,58 +133,60 @@ class HostedShard(Generic[AnyShard]):
     def loaded(self) -> None:
         self.is_loaded = True
         self._written_offset = self.partition.log_end_offset
-        for outcome in self.shard.loaded(self._now_ms()):
-            self.carry_out(outcome)
+        for result in self.shard.loaded(self._now_ms()):
+            self.carry_out(result)
         self._arm_timer()
 
     # Working
 
     def submit(
-        self, operation: Callable[[AnyShard, int], Outcome[Response]], ticket: Promise[Response]
+        self,
+        operation: Callable[[AnyShard, int], CoordinatorResult[Response]],
+        ticket: Promise[Response],
     ) -> None:
         try:
-            outcome = operation(self.shard, self._now_ms())
+            result = operation(self.shard, self._now_ms())
         except ApiError as error:
             ticket.fail(error)
             return
         # Without a response the request is parked: the shard has its ticket.
-        self.carry_out(outcome, None if outcome.response is None else ticket)
+        self.carry_out(result, None if result.response is None else ticket)
         self._arm_timer()
 
-    def carry_out(self, outcome: Outcome[Any], ticket: Ticket | None = None) -> None:
+    def carry_out(self, result: CoordinatorResult[Any], ticket: Ticket | None = None) -> None:
         """Appends, replays, settles, and has the answers wait for the commit; `ticket` is that of
-        the outcome's own response."""
-        replies = outcome.replies
+        the result's own response."""
+        replies = result.replies
         if ticket is not None:
-            replies = [Reply(ticket, outcome.response), *replies]
-        error = self._write(outcome) if outcome.records else None
-        follow_up = None if outcome.settle is None else outcome.settle(error)
+            replies = [Reply(ticket, result.response), *replies]
+        error = self._write(result) if result.records else None
+        follow_up = None if result.settle is None else result.settle(error)
         if follow_up is not None:
             # Before any answer: an answer lets its connection's next request in, which must not
             # come between a decision and its records.
             self.carry_out(follow_up)
         if error is not None:
             _refuse(replies, error)
-        elif replies or outcome.effects:
-            self._when_committed(replies, outcome.effects)
+        elif replies or result.effects:
+            self._when_committed(replies, result.effects)
 
-    def _write(self, outcome: Outcome[Any]) -> ApiError | None:
+    def _write(self, result: CoordinatorResult[Any]) -> ApiError | None:
         now_ms = self._host.node.now_ms()
-        batches = self._encode(outcome, now_ms)
+        batches = self._encode(result, now_ms)
         try:
-            result = self.partition.append_as_leader(
+            appended = self.partition.append_as_leader(
                 memoryview(batches), now_ms, origin=Origin.COORDINATOR
             )
         except ApiError as error:
             return error
-        self._written_offset = result.next_offset
-        producer_id = outcome.producer_id
-        producer_epoch = outcome.producer_epoch
-        for record in outcome.records:
+        self._written_offset = appended.next_offset
+        producer_id = result.producer_id
+        producer_epoch = result.producer_epoch
+        for record in result.records:
             self.shard.replay(record, producer_id, producer_epoch)
         return None
 
-    def _encode(self, outcome: Outcome[Any], now_ms: int) -> bytearray:
+    def _encode(self, result: CoordinatorResult[Any], now_ms: int) -> bytearray:
         """The records as batches that the topic takes, nearly always one; all of them are appended
         by one call, which takes everything or nothing."""
         limit_bytes = self.partition.log.config.max_message_bytes // 2
@@ -192,23 +194,23 @@ class HostedShard(Generic[AnyShard]):
         batches = bytearray()
         rows: list[Record] = []
         size_bytes = 0
-        for record in outcome.records:
+        for record in result.records:
             key, value = encode(record)
             size_bytes += len(key) + (len(value) if value is not None else 0) + _RECORD_OVERHEAD
             if size_bytes > limit_bytes and rows:
-                batches += self._encode_batch(outcome, rows)
+                batches += self._encode_batch(result, rows)
                 rows = []
                 size_bytes = 0
             rows.append(Record(len(rows), now_ms, key, value))
-        batch = self._encode_batch(outcome, rows)
+        batch = self._encode_batch(result, rows)
         return batches + batch if batches else batch
 
-    def _encode_batch(self, outcome: Outcome[Any], rows: list[Record]) -> bytearray:
+    def _encode_batch(self, result: CoordinatorResult[Any], rows: list[Record]) -> bytearray:
         return encode_batch(
             rows,
-            producer_id=outcome.producer_id,
-            producer_epoch=outcome.producer_epoch,
-            is_transactional=outcome.producer_id >= 0,
+            producer_id=result.producer_id,
+            producer_epoch=result.producer_epoch,
+            is_transactional=result.producer_id >= 0,
         )
 
     def _when_committed(self, replies: list[Reply], effects: list[Any]) -> None:
@@ -292,8 +294,8 @@ class HostedShard(Generic[AnyShard]):
         if self.is_closed:
             return
         try:
-            for outcome in self.shard.tick(self._now_ms()):
-                self.carry_out(outcome)
+            for result in self.shard.tick(self._now_ms()):
+                self.carry_out(result)
         finally:
             self._arm_timer()
 
@@ -316,7 +318,7 @@ class ShardHost(Generic[AnyShard]):
     """The shards of one internal topic on this node.
 
     load_pairs: replays keys and values as they are in the log; the default uses the codec.
-    on_effects: carries out what committed outcomes asked for, with the shard's index.
+    on_effects: carries out what committed results asked for, with the shard's index.
     on_loaded: is told when a shard takes requests.
     """
 
@@ -365,7 +367,7 @@ class ShardHost(Generic[AnyShard]):
     def submit(
         self,
         index: int,
-        operation: Callable[[AnyShard, int], Outcome[Response]],
+        operation: Callable[[AnyShard, int], CoordinatorResult[Response]],
         ticket: Promise[Response] | None = None,
     ) -> Promise[Response]:
         """Runs `operation(shard, now_ms)`. The response comes when it is safe to send, at once or
@@ -382,11 +384,11 @@ class ShardHost(Generic[AnyShard]):
             hosted.submit(operation, promise)
         return promise
 
-    def carry_out(self, index: int, outcome: Outcome[Any]) -> None:
-        """For outcomes that no request asked for."""
+    def carry_out(self, index: int, result: CoordinatorResult[Any]) -> None:
+        """For results that no request asked for."""
         hosted = self._hosted.get(index)
         if hosted is not None and hosted.is_loaded:
-            hosted.carry_out(outcome)
+            hosted.carry_out(result)
 
     def end_marker_appended(
         self, index: int, producer_id: int, producer_epoch: int, committed: bool

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 from tidelog.cluster.features import TRANSACTION_VERSION
 from tidelog.cluster.topic_names import TRANSACTION_STATE_TOPIC
 from tidelog.coordinator.records.transaction import TRANSACTION_STATE
-from tidelog.coordinator.shard import Outcome
+from tidelog.coordinator.shard import CoordinatorResult
 from tidelog.coordinator.transaction_shard import (
     TransactionOptions,
     TransactionShard,
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tidelog.server.node import Node
 
 Result = TypeVar("Result")
-Operation = Callable[[TransactionShard, int], Outcome[Result]]
+Operation = Callable[[TransactionShard, int], CoordinatorResult[Result]]
 
 _COMPLETE_RETRY_S = 1.0
 # How long a request that needs the previous transaction to be over waits for that here, where it
@@ -97,7 +97,7 @@ class TransactionCoordinator:
         previous one completes, this waits a moment for it rather than sending the client into its
         back-off."""
 
-        def add(shard: TransactionShard, now_ms: int) -> Outcome[ErrorCode]:
+        def add(shard: TransactionShard, now_ms: int) -> CoordinatorResult[ErrorCode]:
             return shard.add_partitions(
                 transactional_id,
                 producer_id,

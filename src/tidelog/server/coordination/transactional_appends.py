@@ -14,7 +14,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tidelog.coordinator.shard import Outcome
+from tidelog.coordinator.shard import CoordinatorResult
 from tidelog.coordinator.transaction_shard import TransactionShard
 from tidelog.promise import Promise
 from tidelog.protocol.errors import ApiError, ErrorCode
@@ -133,7 +133,7 @@ class TransactionalAppends:
         if not self._node.config.transaction_partition_verification_enable:
             return Promise.of({})
 
-        def verify(shard: TransactionShard, _now_ms: int) -> Outcome[Errors]:
+        def verify(shard: TransactionShard, _now_ms: int) -> CoordinatorResult[Errors]:
             return shard.verify_partitions(
                 call.transactional_id, call.producer_id, call.producer_epoch, partitions
             )

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tidelog.coordinator.shard import Outcome
+from tidelog.coordinator.shard import CoordinatorResult
 from tidelog.promise import Promise, gather
 from tidelog.protocol.api_keys import ApiKey
 from tidelog.protocol.apis.consumer_group_describe import (
@@ -46,7 +46,8 @@ def handle(
 
     def describe(group_id: str) -> Promise[DescribedGroup]:
         described = node.groups.submit(
-            group_id, lambda shard, now_ms: Outcome(response=shard.describe_consumer(group_id))
+            group_id,
+            lambda shard, now_ms: CoordinatorResult(response=shard.describe_consumer(group_id)),
         )
         if body.include_authorized_operations:
             described = described.then(_with_operations)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidelog.coordinator.shard import Outcome
+from tidelog.coordinator.shard import CoordinatorResult
 from tidelog.promise import Promise
 from tidelog.protocol.api_keys import ApiKey
 from tidelog.protocol.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -26,7 +26,8 @@ NEEDS = (Need(AclOperation.READ, ResourceType.GROUP, group_id),)
 def handle(node: Node, request: Request, body: HeartbeatRequest) -> Promise[HeartbeatResponse]:
     check_group_id(body.group_id)
     return node.groups.submit(
-        body.group_id, lambda shard, now_ms: Outcome(response=shard.heartbeat(body, now_ms))
+        body.group_id,
+        lambda shard, now_ms: CoordinatorResult(response=shard.heartbeat(body, now_ms)),
     )
 
 

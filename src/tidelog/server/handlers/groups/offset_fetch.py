@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tidelog.coordinator.shard import Outcome
+from tidelog.coordinator.shard import CoordinatorResult
 from tidelog.promise import Promise, gather
 from tidelog.protocol.api_keys import ApiKey
 from tidelog.protocol.apis.offset_fetch import (
@@ -73,9 +73,9 @@ def handle(node: Node, request: Request, body: OffsetFetchRequest) -> Promise[Of
     unknown = [_take_unknown_ids(node.image, group, version) for group in groups]
 
     def fetch(group: OffsetFetchRequestGroup) -> Promise[OffsetFetchResponseGroup]:
-        def ask(shard: GroupShard, now_ms: int) -> Outcome[OffsetFetchResponseGroup]:
+        def ask(shard: GroupShard, now_ms: int) -> CoordinatorResult[OffsetFetchResponseGroup]:
             response = shard.offsets.fetch(group, require_stable=body.require_stable)
-            return Outcome(response=response)
+            return CoordinatorResult(response=response)
 
         fetched = node.groups.submit(group.group_id, ask)
         return fetched.recover(ApiError, partial(_error_group, group))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from tidelog.coordinator.shard import Outcome
+from tidelog.coordinator.shard import CoordinatorResult
 from tidelog.coordinator.transaction_shard import TransactionShard
 from tidelog.promise import Promise, gather
 from tidelog.protocol.api_keys import ApiKey
@@ -113,7 +113,7 @@ def _carry_out(
         codes.update(dict.fromkeys(missing, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
         return Promise.of(codes)
 
-    def verify(shard: TransactionShard, _now_ms: int) -> Outcome[Codes]:
+    def verify(shard: TransactionShard, _now_ms: int) -> CoordinatorResult[Codes]:
         return shard.verify_partitions(
             transaction.transactional_id,
             transaction.producer_id,
