@@ -14,7 +14,7 @@ from tidelog.coordinator.groups import consumer_records as write
 from tidelog.coordinator.groups.classic_group import ClassicGroup, ClassicState
 from tidelog.coordinator.groups.classic_joins import ClassicJoins
 from tidelog.coordinator.groups.classic_protocol import (
-    ClassicProtocol,
+    ClassicGroupProtocol,
     empty_group_record,
     join_error,
 )
@@ -26,7 +26,7 @@ from tidelog.coordinator.groups.consumer_member import (
     STATIC_LEAVE_EPOCH,
     ConsumerMember,
 )
-from tidelog.coordinator.groups.consumer_protocol import ConsumerProtocol
+from tidelog.coordinator.groups.consumer_protocol import ConsumerGroupProtocol
 from tidelog.coordinator.groups.consumer_requests import check_heartbeat
 from tidelog.coordinator.groups.descriptions import (
     describe_classic,
@@ -84,9 +84,9 @@ class GroupShard:
         self.groups = GroupTable()
         self.timers: Timers[CoordinatorResult[Any]] = Timers()
         self.committed = Offsets()
-        self._classic = ClassicProtocol(config, self.timers, self.groups.classic)
+        self._classic = ClassicGroupProtocol(config, self.timers, self.groups.classic)
         self._joins = ClassicJoins(config, self.timers, self._classic, new_id)
-        self._consumer = ConsumerProtocol(
+        self._consumer = ConsumerGroupProtocol(
             config, self.timers, self.groups.consumer, self._fence, new_id
         )
         self._mixed = MixedGroups(self._consumer, self.timers, new_id)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from tidelog.coordinator.groups.classic_group import ClassicGroup, ClassicState
-from tidelog.coordinator.groups.classic_protocol import ClassicProtocol
+from tidelog.coordinator.groups.classic_protocol import ClassicGroupProtocol
 from tidelog.coordinator.groups.client_context import ClientContext
 from tidelog.coordinator.groups.consumer_group import ConsumerGroup
 from tidelog.coordinator.groups.group_config import GroupConfig
@@ -44,7 +44,11 @@ _MEMBER_EPOCH_FROM = 9
 
 class OffsetRequests:
     def __init__(
-        self, config: GroupConfig, groups: GroupTable, offsets: Offsets, classic: ClassicProtocol
+        self,
+        config: GroupConfig,
+        groups: GroupTable,
+        offsets: Offsets,
+        classic: ClassicGroupProtocol,
     ) -> None:
         self._config = config
         self._groups = groups

@@ -16,7 +16,7 @@ from tidelog.coordinator.groups.classic_group import (
     protocol_pairs,
 )
 from tidelog.coordinator.groups.classic_protocol import (
-    ClassicProtocol,
+    ClassicGroupProtocol,
     group_assignments,
     join_error,
 )
@@ -49,7 +49,7 @@ class ClassicJoins:
         self,
         config: GroupConfig,
         timers: Timers[CoordinatorResult[Any]],
-        rebalance: ClassicProtocol,
+        rebalance: ClassicGroupProtocol,
         new_id: Callable[[], str],
     ) -> None:
         self._config = config

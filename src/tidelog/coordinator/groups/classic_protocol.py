@@ -51,7 +51,7 @@ def join_error(error: ErrorCode, member_id: str = "") -> JoinGroupResponse:
     return JoinGroupResponse(error_code=error, member_id=member_id)
 
 
-class ClassicProtocol:
+class ClassicGroupProtocol:
     """Drives the classic groups of one shard. `find` looks a live classic group up for a timer."""
 
     def __init__(

@@ -39,7 +39,7 @@ from tidelog.protocol.errors import ApiError, ErrorCode
 _REGEX_REFRESH_MIN_MS = 1_000
 
 
-class ConsumerProtocol:
+class ConsumerGroupProtocol:
     """Drives the groups of the consumer protocol of one shard.
 
     find: looks a live group up for a timer.

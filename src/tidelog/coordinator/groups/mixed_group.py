@@ -17,7 +17,7 @@ from tidelog.coordinator.groups.client_context import ClientContext
 from tidelog.coordinator.groups.consumer_draft import Draft
 from tidelog.coordinator.groups.consumer_group import ConsumerGroup
 from tidelog.coordinator.groups.consumer_member import ConsumerMember, MemberState
-from tidelog.coordinator.groups.consumer_protocol import ConsumerProtocol
+from tidelog.coordinator.groups.consumer_protocol import ConsumerGroupProtocol
 from tidelog.coordinator.groups.migration import by_topic_id, classic_assignment
 from tidelog.coordinator.records.group import ClassicMemberMetadata, ClassicProtocol
 from tidelog.coordinator.shard import CoordinatorResult
@@ -51,7 +51,7 @@ class MixedGroups:
 
     def __init__(
         self,
-        protocol: ConsumerProtocol,
+        protocol: ConsumerGroupProtocol,
         timers: Timers[CoordinatorResult[Any]],
         new_id: Callable[[], str],
     ) -> None:
