@@ -1,11 +1,11 @@
-"""Traps 1-10: negotiation and encoding."""
+"""How versions are negotiated, and how requests and answers are encoded."""
 
 import struct
 
 import pytest
 
-from tests.traps.calls import describe_topic
-from tests.traps.conftest import MakeTopic
+from tests.compatibility.calls import describe_topic
+from tests.compatibility.conftest import MakeTopic
 from tidelog.protocol.api_keys import ApiKey
 from tidelog.protocol.apis.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from tidelog.protocol.apis.create_topics import CreatableTopic, CreateTopicsRequest
@@ -18,13 +18,15 @@ from tidelog.testing.wire import WireClient
 
 
 def api_versions(wire: WireClient, version: int = 4) -> ApiVersionsResponse:
-    request = ApiVersionsRequest(client_software_name="traps", client_software_version="1.0")
+    request = ApiVersionsRequest(
+        client_software_name="compatibility", client_software_version="1.0"
+    )
     answer = wire.call(request, version)
     assert isinstance(answer, ApiVersionsResponse)
     return answer
 
 
-def test_trap_1_an_unknown_api_versions_version_gets_a_v0_body_and_the_list(
+def test_an_unknown_api_versions_version_gets_a_v0_body_and_the_list(
     wire: WireClient,
 ) -> None:
     body = b"\x00" + b"\x02x" + b"\x02y" + b"\x00"
@@ -40,11 +42,10 @@ def test_trap_1_an_unknown_api_versions_version_gets_a_v0_body_and_the_list(
 
 
 @pytest.mark.parametrize("version", [0, 1, 2, 3, 4])
-def test_trap_2_the_api_versions_response_header_has_no_tags(
-    wire: WireClient, version: int
-) -> None:
+def test_the_api_versions_response_header_has_no_tags(wire: WireClient, version: int) -> None:
     wire.send(
-        ApiVersionsRequest(client_software_name="traps", client_software_version="1"), version
+        ApiVersionsRequest(client_software_name="compatibility", client_software_version="1"),
+        version,
     )
     frame = wire.receive_frame()
     answer = ApiVersionsResponse.decode(frame, version, 4)
@@ -52,7 +53,7 @@ def test_trap_2_the_api_versions_response_header_has_no_tags(
     assert len(answer.api_keys) > 20
 
 
-def test_trap_3_features_from_version_0_are_left_out_before_v4(wire: WireClient) -> None:
+def test_features_from_version_0_are_left_out_before_v4(wire: WireClient) -> None:
     old = api_versions(wire, 3)
     assert all(feature.min_version > 0 for feature in old.supported_features)
     new = api_versions(wire, 4)
@@ -61,7 +62,7 @@ def test_trap_3_features_from_version_0_are_left_out_before_v4(wire: WireClient)
     }
 
 
-def test_trap_4_request_header_v2_keeps_the_client_id_with_a_short_length(
+def test_request_header_v2_keeps_the_client_id_with_a_short_length(
     wire: WireClient,
 ) -> None:
     body = MetadataRequest(topics=[]).encode(9)
@@ -72,24 +73,24 @@ def test_trap_4_request_header_v2_keeps_the_client_id_with_a_short_length(
     assert struct.unpack_from(">i", frame) == (3,)
 
 
-def test_trap_4_sasl_handshake_is_never_flexible(wire: WireClient) -> None:
+def test_sasl_handshake_is_never_flexible(wire: WireClient) -> None:
     assert messages_of(ApiKey.SASL_HANDSHAKE).request.FLEXIBLE_FROM > 1
     assert messages_of(ApiKey.OFFSET_DELETE).request.FLEXIBLE_FROM > 0
     answer = wire.call(SaslHandshakeRequest(mechanism="PLAIN"), 1)
     assert answer.error_code != 0
 
 
-def test_trap_5_produce_is_advertised_from_0(wire: WireClient) -> None:
+def test_produce_is_advertised_from_0(wire: WireClient) -> None:
     ranges = {each.api_key: each for each in api_versions(wire).api_keys}
     assert ranges[ApiKey.PRODUCE].min_version == 0
 
 
-def test_trap_6_join_group_is_kept_from_0(wire: WireClient) -> None:
+def test_join_group_is_kept_from_0(wire: WireClient) -> None:
     ranges = {each.api_key: each for each in api_versions(wire).api_keys}
     assert ranges[ApiKey.JOIN_GROUP].min_version == 0
 
 
-def test_trap_7_produce_12_comes_with_the_finalized_transaction_version(
+def test_produce_12_comes_with_the_finalized_transaction_version(
     wire: WireClient,
 ) -> None:
     answer = api_versions(wire)
@@ -98,7 +99,7 @@ def test_trap_7_produce_12_comes_with_the_finalized_transaction_version(
     assert ranges[ApiKey.PRODUCE].max_version < 12 or finalized["transaction.version"] == 2
 
 
-def test_trap_8_a_topic_made_again_has_a_new_id(wire: WireClient, make_topic: MakeTopic) -> None:
+def test_a_topic_made_again_has_a_new_id(wire: WireClient, make_topic: MakeTopic) -> None:
     name = make_topic()
     first = describe_topic(wire, name)
     assert first.topic_id != bytes(16)
@@ -123,7 +124,7 @@ KAFKA_RANGES = """
 """
 
 
-def test_trap_9_version_ranges_are_those_of_kafka(wire: WireClient) -> None:
+def test_version_ranges_are_those_of_kafka(wire: WireClient) -> None:
     """Neither narrower, for clients that do not negotiate, nor wider: an old or unstable version
     that Kafka does not serve has no client that could test it."""
     kafka = {}
@@ -138,7 +139,7 @@ def test_trap_9_version_ranges_are_those_of_kafka(wire: WireClient) -> None:
     assert offered == {key: kafka[key] for key in offered}
 
 
-def test_trap_10_unknown_tagged_fields_are_skipped(wire: WireClient) -> None:
+def test_unknown_tagged_fields_are_skipped(wire: WireClient) -> None:
     # Metadata v9 with one unknown tag (number 77, three bytes) at the end of the body.
     body = MetadataRequest(topics=[]).encode(9)[:-1] + b"\x01\x4d\x03abc"
     header = struct.pack(">hhih", ApiKey.METADATA, 9, 5, -1) + b"\x00"
@@ -147,7 +148,7 @@ def test_trap_10_unknown_tagged_fields_are_skipped(wire: WireClient) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "-dash-first", "späce", "a b"])
-def test_trap_10_the_client_software_name_is_checked(wire: WireClient, name: str) -> None:
+def test_the_client_software_name_is_checked(wire: WireClient, name: str) -> None:
     request = ApiVersionsRequest(client_software_name=name, client_software_version="1")
     assert wire.call(request, 3).error_code == ErrorCode.INVALID_REQUEST
 

@@ -1,4 +1,4 @@
-"""Requests that the traps are made of, in short form."""
+"""Requests that these tests are made of, in short form."""
 
 from typing import Any
 

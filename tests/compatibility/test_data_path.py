@@ -1,10 +1,10 @@
-"""Traps 11-24: produce, fetch, metadata and offsets."""
+"""Produce, fetch, metadata and offsets, where clients rely on details."""
 
 import time
 
 import pytest
 
-from tests.traps.calls import (
+from tests.compatibility.calls import (
     batch,
     describe_topic,
     fetch,
@@ -13,7 +13,7 @@ from tests.traps.calls import (
     produce,
     produce_request,
 )
-from tests.traps.conftest import MakeTopic
+from tests.compatibility.conftest import MakeTopic
 from tidelog.protocol.apis.api_versions import ApiVersionsRequest
 from tidelog.protocol.apis.create_topics import CreatableTopic, CreateTopicsRequest
 from tidelog.protocol.apis.delete_topics import DeleteTopicsRequest, DeleteTopicState
@@ -25,7 +25,7 @@ from tidelog.testing.wire import WireClient
 
 
 @pytest.mark.parametrize("version", range(4, 19))
-def test_trap_11_empty_records_have_length_0_and_are_not_null(
+def test_empty_records_have_length_0_and_are_not_null(
     wire: WireClient, make_topic: MakeTopic, version: int
 ) -> None:
     topic = make_topic()
@@ -37,7 +37,7 @@ def test_trap_11_empty_records_have_length_0_and_are_not_null(
     assert len(row.records) == 0
 
 
-def test_trap_12_a_fetch_inside_a_batch_gives_the_whole_batch(
+def test_a_fetch_inside_a_batch_gives_the_whole_batch(
     wire: WireClient, make_topic: MakeTopic
 ) -> None:
     topic = make_topic()
@@ -47,9 +47,7 @@ def test_trap_12_a_fetch_inside_a_batch_gives_the_whole_batch(
     assert (header.base_offset, header.last_offset) == (0, 3)
 
 
-def test_trap_13_one_batch_comes_even_above_max_bytes(
-    wire: WireClient, make_topic: MakeTopic
-) -> None:
+def test_one_batch_comes_even_above_max_bytes(wire: WireClient, make_topic: MakeTopic) -> None:
     topic = make_topic()
     for _ in range(3):
         produce(wire, topic, batch(bytes(5000)))
@@ -59,13 +57,13 @@ def test_trap_13_one_batch_comes_even_above_max_bytes(
     assert len(headers) == 1
 
 
-def test_trap_14_the_log_start_offset_is_set(wire: WireClient, make_topic: MakeTopic) -> None:
+def test_the_log_start_offset_is_set(wire: WireClient, make_topic: MakeTopic) -> None:
     topic = make_topic()
     produce(wire, topic, batch(b"a"))
     assert fetch(wire, topic, 0).log_start_offset == 0
 
 
-def test_trap_14_error_rows_carry_their_partition(wire: WireClient, make_topic: MakeTopic) -> None:
+def test_error_rows_carry_their_partition(wire: WireClient, make_topic: MakeTopic) -> None:
     topic = make_topic()
     row = fetch(wire, topic, 0, partition=17)
     assert row.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -75,7 +73,7 @@ def test_trap_14_error_rows_carry_their_partition(wire: WireClient, make_topic: 
     assert (row.error_code, row.index) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 23)
 
 
-def test_trap_15_and_16_incremental_sessions_send_what_changed(
+def test_and_16_incremental_sessions_send_what_changed(
     wire: WireClient, make_topic: MakeTopic
 ) -> None:
     topic = make_topic()
@@ -109,9 +107,7 @@ def test_trap_15_and_16_incremental_sessions_send_what_changed(
     assert forgotten.responses == []
 
 
-def test_trap_16_without_a_session_every_fetch_is_full(
-    wire: WireClient, make_topic: MakeTopic
-) -> None:
+def test_without_a_session_every_fetch_is_full(wire: WireClient, make_topic: MakeTopic) -> None:
     topic = make_topic()
     for _ in range(2):
         answer = wire.call(fetch_request(topic, 0, session_id=0, session_epoch=-1), 12)
@@ -119,13 +115,13 @@ def test_trap_16_without_a_session_every_fetch_is_full(
         assert len(answer.responses) == 1
 
 
-def test_trap_16_a_wrong_session_is_told(wire: WireClient, make_topic: MakeTopic) -> None:
+def test_a_wrong_session_is_told(wire: WireClient, make_topic: MakeTopic) -> None:
     topic = make_topic()
     answer = wire.call(fetch_request(topic, 0, session_id=123456, session_epoch=5), 12)
     assert answer.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
 
-def test_trap_19_log_append_time_is_in_the_produce_response(
+def test_log_append_time_is_in_the_produce_response(
     wire: WireClient, make_topic: MakeTopic
 ) -> None:
     before_ms = time.time_ns() // 1_000_000
@@ -134,9 +130,7 @@ def test_trap_19_log_append_time_is_in_the_produce_response(
     assert produce(wire, make_topic(), batch(b"a")).log_append_time_ms == -1
 
 
-def test_trap_19_the_time_index_uses_log_append_time(
-    wire: WireClient, make_topic: MakeTopic
-) -> None:
+def test_the_time_index_uses_log_append_time(wire: WireClient, make_topic: MakeTopic) -> None:
     topic = make_topic(message_timestamp_type="LogAppendTime")
     stamped = produce(wire, topic, batch(b"a", timestamp=5))
     found = list_offset(wire, topic, stamped.log_append_time_ms)
@@ -144,7 +138,7 @@ def test_trap_19_the_time_index_uses_log_append_time(
     assert list_offset(wire, topic, stamped.log_append_time_ms + 1).offset == -1
 
 
-def test_trap_20_acks_0_gets_no_reply_at_all(wire: WireClient, make_topic: MakeTopic) -> None:
+def test_acks_0_gets_no_reply_at_all(wire: WireClient, make_topic: MakeTopic) -> None:
     topic = make_topic()
     wire.send(produce_request(topic, batch(b"a"), acks=0), 9)
     asked = wire.send(ApiVersionsRequest(client_software_name="t", client_software_version="1"), 3)
@@ -154,7 +148,7 @@ def test_trap_20_acks_0_gets_no_reply_at_all(wire: WireClient, make_topic: MakeT
     assert row.high_watermark == 1
 
 
-def test_trap_21_a_null_key_on_a_compacted_topic_is_refused(
+def test_a_null_key_on_a_compacted_topic_is_refused(
     wire: WireClient, make_topic: MakeTopic
 ) -> None:
     topic = make_topic(cleanup_policy="compact")
@@ -162,14 +156,14 @@ def test_trap_21_a_null_key_on_a_compacted_topic_is_refused(
     assert produce(wire, topic, batch(b"a", key=b"k")).error_code == 0
 
 
-def test_trap_21_max_message_bytes_is_enforced(wire: WireClient, make_topic: MakeTopic) -> None:
+def test_max_message_bytes_is_enforced(wire: WireClient, make_topic: MakeTopic) -> None:
     topic = make_topic(max_message_bytes="1000")
     assert produce(wire, topic, batch(bytes(2000))).error_code == ErrorCode.MESSAGE_TOO_LARGE
     assert produce(wire, topic, batch(bytes(100))).error_code == 0
 
 
-def test_trap_22_metadata_creates_topics_when_allowed(wire: WireClient) -> None:
-    name = "trap-22-auto"
+def test_metadata_creates_topics_when_allowed(wire: WireClient) -> None:
+    name = "created-by-metadata"
     wanted = [MetadataRequestTopic(name=name)]
     refused = wire.call(MetadataRequest(topics=wanted, allow_auto_topic_creation=False), 9)
     assert refused.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -182,16 +176,14 @@ def test_trap_22_metadata_creates_topics_when_allowed(wire: WireClient) -> None:
     assert len(answer.topics[0].partitions) == 1
 
 
-def test_trap_22_empty_means_all_in_v0_and_none_afterwards(
-    wire: WireClient, make_topic: MakeTopic
-) -> None:
+def test_empty_means_all_in_v0_and_none_afterwards(wire: WireClient, make_topic: MakeTopic) -> None:
     topic = make_topic()
     assert topic in {each.name for each in wire.call(MetadataRequest(topics=[]), 0).topics}
     assert wire.call(MetadataRequest(topics=[]), 1).topics == []
     assert topic in {each.name for each in wire.call(MetadataRequest(topics=None), 1).topics}
 
 
-def test_trap_23_leader_epochs_are_real(wire: WireClient, make_topic: MakeTopic) -> None:
+def test_leader_epochs_are_real(wire: WireClient, make_topic: MakeTopic) -> None:
     topic = make_topic()
     epoch = describe_topic(wire, topic).partitions[0].leader_epoch
     assert epoch >= 0
@@ -203,7 +195,7 @@ def test_trap_23_leader_epochs_are_real(wire: WireClient, make_topic: MakeTopic)
     assert older.error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
 
 
-def test_trap_23_an_old_leader_epoch_is_fenced(wire: WireClient, make_topic: MakeTopic) -> None:
+def test_an_old_leader_epoch_is_fenced(wire: WireClient, make_topic: MakeTopic) -> None:
     topic = make_topic()
     epoch = describe_topic(wire, topic).partitions[0].leader_epoch
     if epoch > 0:
@@ -211,7 +203,7 @@ def test_trap_23_an_old_leader_epoch_is_fenced(wire: WireClient, make_topic: Mak
         assert row.error_code == ErrorCode.FENCED_LEADER_EPOCH
 
 
-def test_trap_23_a_topic_made_again_starts_over(wire: WireClient, make_topic: MakeTopic) -> None:
+def test_a_topic_made_again_starts_over(wire: WireClient, make_topic: MakeTopic) -> None:
     topic = make_topic()
     produce(wire, topic, batch(b"old"))
     wire.call(DeleteTopicsRequest(topics=[DeleteTopicState(name=topic)], timeout_ms=5000), 6)
@@ -225,7 +217,7 @@ def test_trap_23_a_topic_made_again_starts_over(wire: WireClient, make_topic: Ma
     ("timestamp", "served_from", "expected"),
     [(-1, 1, 3), (-2, 1, 0), (-3, 7, 2), (-4, 8, 0), (-5, 9, -1)],
 )
-def test_trap_24_special_timestamps_and_their_versions(
+def test_special_timestamps_and_their_versions(
     wire: WireClient, make_topic: MakeTopic, timestamp: int, served_from: int, expected: int
 ) -> None:
     topic = make_topic()

@@ -1,12 +1,12 @@
-"""Traps 17, 18 and 31 to 35: transactions as other brokers got them wrong."""
+"""Transactions, where other brokers got them wrong."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.traps.calls import fetch
-from tests.traps.conftest import MakeTopic
-from tests.traps.transaction_calls import (
+from tests.compatibility.calls import fetch
+from tests.compatibility.conftest import MakeTopic
+from tests.compatibility.transaction_calls import (
     TransactionalProducer,
     committed_values,
     control_records,
@@ -21,7 +21,7 @@ from tidelog.testing import Broker
 from tidelog.testing.wire import WireClient
 
 
-def test_trap_17_aborted_transactions_are_sorted_and_only_for_read_committed(
+def test_aborted_transactions_are_sorted_and_only_for_read_committed(
     wire: WireClient, make_topic: MakeTopic
 ) -> None:
     topic = make_topic()
@@ -41,9 +41,7 @@ def test_trap_17_aborted_transactions_are_sorted_and_only_for_read_committed(
     assert not fetch(wire, topic, 0, isolation_level=0).aborted_transactions
 
 
-def test_trap_18_control_records_have_kafkas_exact_layout(
-    wire: WireClient, make_topic: MakeTopic
-) -> None:
+def test_control_records_have_kafkas_exact_layout(wire: WireClient, make_topic: MakeTopic) -> None:
     topic = make_topic()
     producer = TransactionalProducer(wire)
     producer.init()
@@ -64,13 +62,13 @@ def test_trap_18_control_records_have_kafkas_exact_layout(
         assert int.from_bytes(record.value[2:], "big", signed=True) >= 0
 
 
-def test_trap_31_the_finalized_feature_is_what_clients_read(wire: WireClient) -> None:
+def test_the_finalized_feature_is_what_clients_read(wire: WireClient) -> None:
     answer = wire.call(ApiVersionsRequest(client_software_name="t", client_software_version="1"), 4)
     finalized = {each.name: each.max_version_level for each in answer.finalized_features}
     assert finalized["transaction.version"] == 2
 
 
-def test_trap_31_end_txn_v5_raises_the_epoch_and_a_retry_gets_the_same(
+def test_end_txn_v5_raises_the_epoch_and_a_retry_gets_the_same(
     wire: WireClient, make_topic: MakeTopic
 ) -> None:
     topic = make_topic()
@@ -89,7 +87,7 @@ def test_trap_31_end_txn_v5_raises_the_epoch_and_a_retry_gets_the_same(
     assert committed_values(wire, topic) == [b"a"]
 
 
-def test_trap_31_a_commit_that_races_the_coordinators_abort_is_fenced(
+def test_a_commit_that_races_the_coordinators_abort_is_fenced(
     wire: WireClient, make_topic: MakeTopic
 ) -> None:
     topic = make_topic()
@@ -102,7 +100,7 @@ def test_trap_31_a_commit_that_races_the_coordinators_abort_is_fenced(
     assert producer.produce(topic, b"later", version=12) is ErrorCode.INVALID_PRODUCER_EPOCH
 
 
-def test_trap_31_a_producer_whose_transaction_timed_out_aborts_and_goes_on(
+def test_a_producer_whose_transaction_timed_out_aborts_and_goes_on(
     wire: WireClient, make_topic: MakeTopic
 ) -> None:
     topic = make_topic()
@@ -118,7 +116,7 @@ def test_trap_31_a_producer_whose_transaction_timed_out_aborts_and_goes_on(
     assert committed_values(wire, topic) == [b"in time"]
 
 
-def test_trap_32_an_end_while_the_previous_one_completes_is_concurrent(
+def test_an_end_while_the_previous_one_completes_is_concurrent(
     wire: WireClient, make_topic: MakeTopic
 ) -> None:
     """Sent in one go, so that the second arrives before the markers of the first are durable."""
@@ -142,7 +140,7 @@ def test_trap_32_an_end_while_the_previous_one_completes_is_concurrent(
 
 @pytest.mark.parametrize("version", range(6))
 @pytest.mark.parametrize("commit", [True, False])
-def test_trap_32_only_transactions_v2_end_an_empty_transaction_and_only_by_an_abort(
+def test_only_transactions_v2_end_an_empty_transaction_and_only_by_an_abort(
     wire: WireClient, version: int, commit: bool
 ) -> None:
     """Clients do not ask for it: a commit of nothing ends in the client."""
@@ -156,14 +154,14 @@ def test_trap_32_only_transactions_v2_end_an_empty_transaction_and_only_by_an_ab
 
 
 @pytest.mark.parametrize("version", [0, 3, 5])
-def test_trap_33_timeouts_above_the_maximum_are_rejected(wire: WireClient, version: int) -> None:
+def test_timeouts_above_the_maximum_are_rejected(wire: WireClient, version: int) -> None:
     producer = TransactionalProducer(wire, timeout_ms=15 * 60 * 1000 + 1)
     assert producer.init(version=version) is ErrorCode.INVALID_TRANSACTION_TIMEOUT
     producer.timeout_ms = 15 * 60 * 1000
     assert producer.init(version=version) is ErrorCode.NONE
 
 
-def test_trap_34_a_transaction_is_resumed_by_producer_id_and_epoch(
+def test_a_transaction_is_resumed_by_producer_id_and_epoch(
     broker: Broker, wire: WireClient, make_topic: MakeTopic
 ) -> None:
     """Flink's sink comes back with what it wrote down and commits without starting anew."""
@@ -181,7 +179,7 @@ def test_trap_34_a_transaction_is_resumed_by_producer_id_and_epoch(
     assert committed_values(wire, topic) == [b"pre-committed"]
 
 
-def test_trap_35_a_late_end_cannot_hit_the_next_transaction_in_v2(
+def test_a_late_end_cannot_hit_the_next_transaction_in_v2(
     wire: WireClient, make_topic: MakeTopic
 ) -> None:
     topic = make_topic()

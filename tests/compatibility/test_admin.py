@@ -1,8 +1,8 @@
-"""Traps 27-30: what tools and frameworks ask an administrator's way."""
+"""What tools and frameworks ask of an administrator's API."""
 
 import pytest
 
-from tests.traps.conftest import MakeTopic
+from tests.compatibility.conftest import MakeTopic
 from tidelog.protocol.apis.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsTopic,
@@ -46,15 +46,13 @@ def alter(wire: WireClient, topic: str, operation: int, value: str | None) -> in
     return code
 
 
-def test_trap_27_create_topics_takes_the_brokers_defaults(wire: WireClient) -> None:
-    topic = CreatableTopic(name="trap-27", num_partitions=-1, replication_factor=-1)
+def test_create_topics_takes_the_brokers_defaults(wire: WireClient) -> None:
+    topic = CreatableTopic(name="with-broker-defaults", num_partitions=-1, replication_factor=-1)
     (row,) = wire.call(CreateTopicsRequest(topics=[topic]), 7).topics
     assert (row.error_code, row.num_partitions, row.replication_factor) == (0, 1, 1)
 
 
-def test_trap_27_create_partitions_echoes_its_topics(
-    wire: WireClient, make_topic: MakeTopic
-) -> None:
+def test_create_partitions_echoes_its_topics(wire: WireClient, make_topic: MakeTopic) -> None:
     name = make_topic()
     topics = [
         CreatePartitionsTopic(name=name, count=3, assignments=None),
@@ -66,7 +64,7 @@ def test_trap_27_create_partitions_echoes_its_topics(
     assert rows["no-such-topic"] != 0
 
 
-def test_trap_28_describe_configs_gives_every_key(wire: WireClient, make_topic: MakeTopic) -> None:
+def test_describe_configs_gives_every_key(wire: WireClient, make_topic: MakeTopic) -> None:
     entries = configs(wire, TOPIC, make_topic(retention_ms="5000"))
     for key in ("cleanup.policy", "segment.bytes", "min.insync.replicas", "compression.type"):
         assert key in entries
@@ -78,13 +76,13 @@ def test_trap_28_describe_configs_gives_every_key(wire: WireClient, make_topic: 
     assert policy.documentation  # type: ignore[attr-defined]
 
 
-def test_trap_28_a_broker_has_num_partitions(wire: WireClient) -> None:
+def test_a_broker_has_num_partitions(wire: WireClient) -> None:
     entries = configs(wire, BROKER, "1")
     assert entries["num.partitions"].value == "1"  # type: ignore[attr-defined]
     assert entries["advertised.listeners"].value  # type: ignore[attr-defined]
 
 
-def test_trap_28_append_and_subtract(wire: WireClient, make_topic: MakeTopic) -> None:
+def test_append_and_subtract(wire: WireClient, make_topic: MakeTopic) -> None:
     topic = make_topic()
     assert alter(wire, topic, SET, "compact") == 0
     assert configs(wire, TOPIC, topic)["cleanup.policy"].value == "compact"  # type: ignore[attr-defined]
@@ -95,7 +93,7 @@ def test_trap_28_append_and_subtract(wire: WireClient, make_topic: MakeTopic) ->
     assert alter(wire, topic, DELETE, None) == 0
 
 
-def test_trap_29_log_dirs_are_described(wire: WireClient, make_topic: MakeTopic) -> None:
+def test_log_dirs_are_described(wire: WireClient, make_topic: MakeTopic) -> None:
     topic = make_topic(partitions=2)
     answer = wire.call(DescribeLogDirsRequest(topics=None), 4)
     assert answer.error_code == 0
@@ -109,7 +107,7 @@ def test_trap_29_log_dirs_are_described(wire: WireClient, make_topic: MakeTopic)
     assert {(topic, 0), (topic, 1)} <= found
 
 
-def test_trap_29_acls_are_answered(wire: WireClient) -> None:
+def test_acls_are_answered(wire: WireClient) -> None:
     request = DescribeAclsRequest(
         resource_type_filter=1, pattern_type_filter=1, operation=1, permission_type=1
     )
@@ -118,7 +116,7 @@ def test_trap_29_acls_are_answered(wire: WireClient) -> None:
 
 
 @pytest.mark.parametrize("length", [209, 210, 249])
-def test_trap_30_long_topic_names_can_be_deleted(wire: WireClient, length: int) -> None:
+def test_long_topic_names_can_be_deleted(wire: WireClient, length: int) -> None:
     name = "n" * length
     topic = CreatableTopic(name=name, num_partitions=1, replication_factor=1)
     assert wire.call(CreateTopicsRequest(topics=[topic]), 7).topics[0].error_code == 0

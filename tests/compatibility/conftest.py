@@ -1,4 +1,4 @@
-"""One broker for the traps, raw connections to it, and topics of each test's own."""
+"""One broker for these tests, raw connections to it, and topics of each test's own."""
 
 from collections.abc import Callable, Iterator
 from itertools import count

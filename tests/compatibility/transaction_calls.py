@@ -6,7 +6,7 @@ import time
 from itertools import count
 from typing import Any
 
-from tests.traps.calls import batch, fetch, produce_request
+from tests.compatibility.calls import batch, fetch, produce_request
 from tidelog.protocol.apis.add_offsets_to_txn import AddOffsetsToTxnRequest
 from tidelog.protocol.apis.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
