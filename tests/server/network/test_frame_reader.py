@@ -96,7 +96,7 @@ def test_frames_that_are_not_taken_come_again(
 
 @given(SIZES, st.integers(0, 700_000))
 def test_what_the_reader_keeps_stays_as_it_is(sizes: list[int], stop_at: int) -> None:
-    """Two streams share the memory; the frames of one are kept, or held, while the other goes on."""
+    """Two streams share memory; frames of one are kept, or held, while the other goes on."""
     memory = ReceiveMemory()
     reader, other = FrameReader(memory, 1 << 20), FrameReader(memory, 1 << 20)
     contents = _contents(sizes)
