@@ -144,8 +144,9 @@ class TransactionCoordinator:
         self, index: int, markers: WriteMarkers, _: ErrorCode | None, error: ApiError | None
     ) -> None:
         # Without its record the transaction would stay prepared; who took over the partition
-        # meanwhile writes the markers again.
-        if error is not None and error.code is not ErrorCode.NOT_COORDINATOR:
+        # meanwhile writes the markers again. The code does not tell: NOT_COORDINATOR is also what
+        # a log says that cannot take the record now.
+        if error is not None and self.host.is_hosting(index):
             self._node.reactor.call_later(
                 _COMPLETE_RETRY_S, partial(self._complete, index, markers)
             )
