@@ -56,6 +56,7 @@ class ServingDirectory:
         self._checkpointed_ms = world.wall_ms()
         self._told_of_trouble = False  # so that a full disk does not fill the log too
         self._sync_threads = options.sync_threads
+        self._deletions_under_way = 0
         self.directory = directory
         if not recovered.clean:
             # The old journal may go only when the segments are known to hold what it held.
@@ -116,16 +117,23 @@ class ServingDirectory:
 
         def remove_when_noted(error: OSError | None) -> None:
             if error is None:
+                self._deletions_under_way -= 1
                 self._maintenance.submit(partial(self._remove_deleted, target, noted))
 
         del self.directory.logs[topic_partition]
         log.release()
+        self._deletions_under_way += 1
         self.journal.delete(log, remove_when_noted)
         try:
             if self.directory.online:
                 self._files.rename(log.directory, target)
         except OSError as error:
             self.storage_error(error)
+
+    @property
+    def is_deleting(self) -> bool:
+        """Whether a crash may still bring back a log that was deleted."""
+        return self._deletions_under_way > 0
 
     def set_aside(self, log: Log) -> Path:
         """Takes a log out of service and renames its directory to one that is left alone.

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tidelog.cluster.records.settings import ProducerIdsRecord
 from tidelog.coordinator.transaction_shard import WriteMarkers
 from tidelog.protocol.apis.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -151,6 +152,32 @@ def test_the_node_starts_after_a_power_cut_behind_the_deletion_of_a_new_topic(se
         await ask_to_create(client, "t", 1, {})
 
     stage.run(make_again())
+    stage.node.cut_power()
+    assert stage.node.start(), stage.node.start_error
+
+
+def test_the_node_starts_after_a_power_cut_when_a_snapshot_came_before_the_end_of_a_deletion() -> (
+    None
+):
+    """The removal of the topic was nowhere, and its records looked as if the metadata had lost
+    them."""
+    stage = Stage()
+    client, node = stage.client, stage.node.node
+    assert node is not None
+
+    async def delete_and_snapshot() -> None:
+        await ask_to_create(client, "t", 1, {})
+        batches = {TopicPartition("t", 0): plain_batch(client, [b"value"])}
+        await client.call(produce_request(-1, batches), ProduceResponse, version_max=12)
+        await client.sleep(1)
+        stage.node.host.faults = HostFaults(late_jobs=1.0)
+        request = DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=1000)
+        await client.call(request, DeleteTopicsResponse)
+        node.metadata.snapshot()
+        node.metadata.submit([ProducerIdsRecord(next_producer_id=1000)])
+        node.metadata.snapshot()
+
+    stage.run(delete_and_snapshot())
     stage.node.cut_power()
     assert stage.node.start(), stage.node.start_error
 
