@@ -3,6 +3,7 @@
 import errno
 import os
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -389,6 +390,20 @@ def test_a_failed_sync_of_a_checkpoint_takes_the_directory_offline(tmp_path: Pat
     assert not store.directories[0].online
     assert log.recovery_point == 0
     assert str(errno.EIO) in str(storage_error(append, log, b"b"))
+    files.heal()
+    store.close()
+    assert not (tmp_path / ".kafka_cleanshutdown").exists()
+
+
+def test_a_sync_that_fails_at_the_very_end_leaves_no_clean_directory(tmp_path: Path) -> None:
+    """The error comes from a job in the background, and the loop that would hear of it is over."""
+    files = FaultyFiles(tmp_path)
+    world = InlineWorld(files, now_ms=1000)
+    posted: list[Callable[[], None]] = []
+    store = LogStore.open([tmp_path], SMALL, world=world, post=posted.append)
+    files.fail(tmp_path / "orders-0", only="sync")
+    store.create(ORDERS, TOPIC_ID, LogConfig())
+    assert store.directories[0].online
     files.heal()
     store.close()
     assert not (tmp_path / ".kafka_cleanshutdown").exists()

@@ -57,6 +57,7 @@ class ServingDirectory:
         self._told_of_trouble = False  # so that a full disk does not fill the log too
         self._sync_threads = options.sync_threads
         self._deletions_under_way = 0
+        self._maintenance_error: OSError | None = None
         self.directory = directory
         if not recovered.clean:
             # The old journal may go only when the segments are known to hold what it held.
@@ -251,6 +252,9 @@ class ServingDirectory:
             end_lsn = self.journal.drain()
         self._maintenance.close()
         try:
+            if self._maintenance_error is not None:
+                # The last jobs run when no loop is left that would take the directory offline.
+                raise self._maintenance_error
             if clean and end_lsn >= 0 and self.directory.online and not self._has_crashed:
                 self._close_logs(end_lsn)
         except OSError as error:
@@ -279,7 +283,9 @@ class ServingDirectory:
         log.flush()
         log.close()
         if self.journal.has_changed(log):
-            # Truncation and retention cut and rename without a sync.
+            # Truncation and retention cut and rename without a sync, and that of a new log's
+            # identity may have found no room.
+            self.journal.sync_identity(log)
             self._files.fdatasync(log.segments[-1].open().fd)
             self._files.sync_directory(log.directory)
             log.release()
@@ -320,4 +326,6 @@ class ServingDirectory:
         except FileNotFoundError:
             pass  # deleted since
         except OSError as error:
+            if error.errno not in _TRANSIENT_ERRORS:
+                self._maintenance_error = error
             self._post(partial(self.storage_error, error))
