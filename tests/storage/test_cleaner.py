@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable
 from dataclasses import replace
@@ -489,3 +490,27 @@ def test_a_full_disk_ends_the_pass_and_nothing_else(tmp_path: Path) -> None:
     assert shop.cleaner.counts.passes == 1
     assert visible(log, files) == EXPECTED
     assert not [name for name in os.listdir(log.directory) if name.endswith(".cleaned")]
+
+
+def test_a_disk_that_does_not_read_the_checkpoint_is_told_of_and_other_logs_are_cleaned(
+    tmp_path: Path,
+) -> None:
+    files = FaultyFiles(tmp_path)
+    shop = Shop(tmp_path, files)
+    broken = shop.open()
+    told: list[tuple[Log, OSError]] = []
+    broken.on_storage_error = lambda log, error: told.append((log, error))
+    write_history(broken)
+    (tmp_path / CHECKPOINT_NAME).write_text("0\n0\n")
+    files.fail(tmp_path / CHECKPOINT_NAME)
+    sound = open_log(
+        tmp_path / "other" / "orders-1",
+        TopicPartition("orders", 1),
+        COMPACTED,
+        world=InlineWorld(files),
+    )
+    write_history(sound)
+    shop.logs[sound.topic_partition] = sound
+    shop.cleaner.tick(0)
+    assert [(log, error.errno) for log, error in told] == [(broken, errno.EIO)]
+    assert [task.directory for task in shop.worker.tasks] == [str(sound.directory)]

@@ -186,7 +186,12 @@ class Cleaner:
                 continue
             if log in self.uncleanable:
                 continue
-            first_dirty_offset = self.first_dirty_offset(log)
+            try:
+                first_dirty_offset = self.first_dirty_offset(log)
+            except OSError as error:
+                if log.on_storage_error is not None:
+                    log.on_storage_error(log, error)
+                continue
             last_stable_offset = self._last_stable_offset(log)
             dirty = measure(log, first_dirty_offset, last_stable_offset, now_ms)
             self.counts.dirtiest_ratio = max(self.counts.dirtiest_ratio, dirty.cleanable_ratio)
@@ -201,7 +206,9 @@ class Cleaner:
         return max(candidates, key=lambda dirty: dirty.cleanable_ratio, default=None)
 
     def first_dirty_offset(self, log: Log) -> int:
-        """Where the part begins that no pass has seen; the log's start when that is unknown."""
+        """Where the part begins that no pass has seen; the log's start when that is unknown.
+
+        Raises OSError."""
         offset = self._checkpoint(log.directory.parent).get(log.topic_partition, -1)
         if log.log_start_offset <= offset <= log.log_end_offset:
             return offset
