@@ -447,6 +447,24 @@ def test_a_full_disk_answers_an_error_and_heals(tmp_path: Path) -> None:
     store.close()
 
 
+def test_the_start_of_a_log_moves_when_the_disk_is_full(tmp_path: Path) -> None:
+    """To delete records is how an operator gets room."""
+    files = FaultyFiles(tmp_path)
+    store = open_store(tmp_path, files=files)
+    log = store.create(ORDERS, TOPIC_ID, LogConfig())
+    append(log, b"a", b"b")
+    store.commit()
+    files.space_bytes = files.used_bytes
+    log.advance_log_start(1)
+    assert (log.log_start_offset, log.leader_epochs.entries) == (1, [(0, 1)])
+    files.heal()
+    store.close()
+    store = open_store(tmp_path, files=files)
+    log = store.logs[ORDERS]
+    assert (log.log_start_offset, log.leader_epochs.entries) == (1, [(0, 1)])
+    store.close()
+
+
 def test_the_start_of_an_offline_log_does_not_move(tmp_path: Path) -> None:
     """DeleteRecords was acknowledged, and the disk could not be told of it."""
     store = open_store(tmp_path)
