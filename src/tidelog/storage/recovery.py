@@ -49,6 +49,7 @@ from tidelog.storage.partition_directory import (
 )
 from tidelog.storage.partition_metadata import FILE_NAME as PARTITION_METADATA
 from tidelog.storage.partition_metadata import read_topic_id
+from tidelog.storage.segment import LOG_SUFFIX, offset_of_file
 from tidelog.world import World
 
 logger = logging.getLogger(__name__)
@@ -315,7 +316,7 @@ class _DirectoryRecovery:
         try:
             topic_id = read_topic_id(self._files, path)
         except CorruptFileError:
-            if not self._is_half_written(path / PARTITION_METADATA):
+            if not self._was_creation_cut_off(path):
                 return False
             topic_id = None
         if topic_id is None and ZERO_UUID not in replays:
@@ -390,7 +391,7 @@ class _DirectoryRecovery:
         try:
             topic_id = read_topic_id(self._files, path)
         except CorruptFileError:
-            if not replays and not self._is_half_written(path / PARTITION_METADATA):
+            if not replays and not self._was_creation_cut_off(path):
                 raise
             # The frames say which topic it is; without frames its creation was cut off.
             self._files.unlink(path / PARTITION_METADATA)
@@ -413,9 +414,17 @@ class _DirectoryRecovery:
         known = self._replays.get(topic_partition, {})
         return topic_id, known.get(topic_id or ZERO_UUID, Replay())
 
-    def _is_half_written(self, path: Path) -> bool:
-        content = read_file(self._files, path)
-        return b"\0" in content or b"topic_id" not in content or len(content) < _METADATA_BYTES
+    def _was_creation_cut_off(self, path: Path) -> bool:
+        """Whether a damaged partition.metadata may be that of a log too young to have it on disk:
+        it is half written, or it says nothing that matters because the log was never used."""
+        content = read_file(self._files, path / PARTITION_METADATA)
+        if b"\0" in content or b"topic_id" not in content or len(content) < _METADATA_BYTES:
+            return True
+        return all(
+            offset_of_file(name) == 0 and not self._files.stat(path / name).st_size
+            for name in self._files.listdir(path)
+            if name.endswith(LOG_SUFFIX)
+        )
 
 
 def replay_frame(log: Log, frame: Frame) -> None:
