@@ -20,7 +20,6 @@ after it, on disk before anybody is told, says that what came before it is settl
 from __future__ import annotations
 
 import errno
-import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
@@ -35,7 +34,7 @@ from tidelog.storage.journal_format import (
     encode_frame_header,
     frame_size_bytes,
 )
-from tidelog.storage.partition_metadata import FILE_NAME as PARTITION_METADATA
+from tidelog.storage.partition_metadata import sync_topic_id
 from tidelog.world.files import Buffer, Files
 
 if TYPE_CHECKING:
@@ -266,11 +265,7 @@ class JournalWriter:
     def sync_identity(self, state: JournaledLog) -> None:
         """Makes durable that a new log exists and which topic it belongs to; any thread."""
         directory = state.log.directory
-        fd = self._files.open(directory / PARTITION_METADATA, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            self._files.fsync(fd)
-        finally:
-            self._files.close(fd)
+        sync_topic_id(self._files, directory)
         self._files.sync_directory(directory)
         self._files.sync_directory(directory.parent)
         state.identity_synced = True

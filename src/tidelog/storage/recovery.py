@@ -48,7 +48,7 @@ from tidelog.storage.partition_directory import (
     was_directory_of,
 )
 from tidelog.storage.partition_metadata import FILE_NAME as PARTITION_METADATA
-from tidelog.storage.partition_metadata import read_topic_id
+from tidelog.storage.partition_metadata import read_topic_id, sync_topic_id
 from tidelog.storage.segment import LOG_SUFFIX, offset_of_file
 from tidelog.world import World
 
@@ -352,8 +352,11 @@ class _DirectoryRecovery:
         return log
 
     def _sync(self, log: Log, recovery_point: int) -> None:
-        """A flush, and what it does not see: files that were cut and names that went."""
+        """A flush, and what it does not see: files that were cut and names that went, and the topic
+        id, which a killed process may have left in the page cache."""
         log.flush()
+        if log.topic_id != ZERO_UUID:
+            sync_topic_id(self._files, log.directory)
         for segment in segments_from(log, recovery_point):
             self._files.fdatasync(segment.open().fd)
         self._files.sync_directory(log.directory)
