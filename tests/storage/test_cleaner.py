@@ -3,8 +3,11 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from random import Random
+from typing import Literal
 
 import pytest
 
@@ -21,6 +24,7 @@ from tidelog.storage.log_loading import open_log
 from tidelog.storage.offset_checkpoint import read_offsets
 from tidelog.testing.faults import FaultyFiles, PowerCut
 from tidelog.testing.inline_world import InlineWorker, InlineWorld
+from tidelog.testing.simulation.disk import SimulatedDisk
 from tidelog.world.files import Files
 from tidelog.world.operating_system.files import OsFiles
 
@@ -474,6 +478,42 @@ def test_a_killed_process_at_any_step_leaves_one_valid_log(tmp_path: Path) -> No
         log = after.open()
         assert visible(log, after.files) == EXPECTED, step
         assert log.log_end_offset == 10
+
+
+@pytest.mark.parametrize("kind", ["write", "sync"])
+def test_a_disk_error_at_any_step_leaves_one_valid_log(kind: Literal["write", "sync"]) -> None:
+    """Then the process is killed, or the power goes a few operations later."""
+    step = 1
+    while all(_pass_with_error(kind, step, left) for left in (None, 1, 2, 3, 4, 6, 8)):
+        step += 1
+    assert step > 5
+
+
+def _pass_with_error(kind: Literal["write", "sync"], step: int, left: int | None) -> bool:
+    """Whether the pass came to the operation that fails."""
+    disk = SimulatedDisk(Random(step), directories=["/data"])
+    shop = Shop(Path("/data"), disk.files())
+    log = shop.open()
+    write_history(log)
+
+    def take_offline(failed: Log, error: OSError) -> None:
+        failed.storage_error = str(error)
+
+    log.on_storage_error = take_offline
+    disk.on_error = lambda *_: disk.end_after_operations(left)
+    disk.fail_once(kind, after=step)
+    with suppress(PowerCut):
+        shop.cleaner.tick(0)
+    if disk.is_in_doubt:
+        disk.power_cut()
+    elif not disk.is_cut:
+        disk.kill()
+    disk.heal()
+    again = Shop(Path("/data"), disk.files())
+    log = again.open()
+    assert visible(log, again.files) == EXPECTED, (step, left)
+    assert (log.log_start_offset, log.log_end_offset) == (0, 10), (step, left)
+    return disk.errors > 0
 
 
 def test_a_full_disk_ends_the_pass_and_nothing_else(tmp_path: Path) -> None:

@@ -280,11 +280,16 @@ class Cleaner:
             return
 
         def staged(error: OSError | None) -> None:
-            if (
-                error is not None
-                or not self._is_current(log)
-                or not log.replace_segments(group.base_offset, group.old_base_offsets)
-            ):
+            try:
+                is_replaced = (
+                    error is None
+                    and self._is_current(log)
+                    and log.replace_segments(group.base_offset, group.old_base_offsets)
+                )
+            except OSError:
+                current.is_abandoned = True
+                return
+            if not is_replaced:
                 self._abandon(current, group)
 
         def stage() -> None:
