@@ -11,7 +11,9 @@ from tidelog.protocol.topic_partition import TopicPartition
 from tidelog.protocol.uuids import ZERO_UUID
 from tidelog.storage.files import CorruptFileError
 from tidelog.storage.log_config import LogConfig
+from tidelog.storage.partition_metadata import read_topic_id
 from tidelog.storage.recovery import RecoveryError
+from tidelog.world.operating_system.files import OsFiles
 
 SEGMENT = "orders-0/00000000000000000000.log"
 
@@ -127,6 +129,19 @@ def test_lost_indexes_are_rebuilt(tmp_path: Path) -> None:
 def test_a_damaged_partition_metadata_is_made_again_from_the_journal(tmp_path: Path) -> None:
     values = crashed_store(tmp_path)
     (tmp_path / "orders-0" / "partition.metadata").write_bytes(b"")
+    store = open_store(tmp_path)
+    assert store.logs[ORDERS].topic_id == TOPIC_ID
+    assert values_of(store.logs[ORDERS]) == values
+    store.close()
+
+
+def test_a_topic_id_with_a_flipped_bit_is_made_again_from_the_journal(tmp_path: Path) -> None:
+    values = crashed_store(tmp_path)
+    path = tmp_path / "orders-0" / "partition.metadata"
+    content = bytearray(path.read_bytes())
+    content[-10] ^= 1
+    path.write_bytes(content)
+    assert read_topic_id(OsFiles(), tmp_path / "orders-0") != TOPIC_ID
     store = open_store(tmp_path)
     assert store.logs[ORDERS].topic_id == TOPIC_ID
     assert values_of(store.logs[ORDERS]) == values

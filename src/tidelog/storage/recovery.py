@@ -399,6 +399,9 @@ class _DirectoryRecovery:
             # The frames say which topic it is; without frames its creation was cut off.
             self._files.unlink(path / PARTITION_METADATA)
             topic_id = None
+        if topic_id is not None and any(_is_damaged(topic_id, other) for other in replays):
+            self._files.unlink(path / PARTITION_METADATA)
+            topic_id = None
         if topic_id is not None and any(
             was_directory_of(deleted.name, topic_partition) for deleted in self._deleted_without_id
         ):
@@ -428,6 +431,13 @@ class _DirectoryRecovery:
             for name in self._files.listdir(path)
             if name.endswith(LOG_SUFFIX)
         )
+
+
+def _is_damaged(topic_id: bytes, journaled: bytes) -> bool:
+    """Whether a topic id was the one in the journal, which unlike its file has checksums, before a
+    character of it changed. Ids are random: no two topics have nearly the same."""
+    pairs = zip(format_uuid(topic_id), format_uuid(journaled), strict=True)
+    return sum(here != there for here, there in pairs) == 1
 
 
 def replay_frame(log: Log, frame: Frame) -> None:
