@@ -10,7 +10,7 @@ import pytest
 from tests.groups.librdkafka_member import eventually
 from tests.server.batches import batch, fetch_request, produce, produce_request, rows, values
 from tests.server.running_node import RunningNode
-from tidelog.cluster.records.settings import ProducerIdsRecord
+from tidelog.cluster.metadata.records.settings import ProducerIdsRecord
 from tidelog.protocol.apis.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from tidelog.protocol.errors import ErrorCode
 from tidelog.server.local_partitions import UnknownLogsError

@@ -9,9 +9,9 @@ from tests.storage.store_cases import ORDERS, TOPIC_ID, append, batch_of, open_s
 from tidelog.protocol.record_batch import stamp
 from tidelog.protocol.topic_partition import TopicPartition
 from tidelog.protocol.uuids import ZERO_UUID
+from tidelog.storage.directories.partition_metadata import read_topic_id
 from tidelog.storage.files import CorruptFileError
 from tidelog.storage.log_config import LogConfig
-from tidelog.storage.partition_metadata import read_topic_id
 from tidelog.storage.recovery import RecoveryError
 from tidelog.world.operating_system.files import OsFiles
 

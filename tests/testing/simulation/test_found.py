@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tidelog.cluster.records.settings import ProducerIdsRecord
+from tidelog.cluster.metadata.records.settings import ProducerIdsRecord
 from tidelog.coordinator.transaction_shard import WriteMarkers
 from tidelog.protocol.apis.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
