@@ -554,3 +554,28 @@ def test_a_disk_that_does_not_read_the_checkpoint_is_told_of_and_other_logs_are_
     shop.cleaner.tick(0)
     assert [(log, error.errno) for log, error in told] == [(broken, errno.EIO)]
     assert [task.directory for task in shop.worker.tasks] == [str(sound.directory)]
+
+
+def test_a_disk_that_does_not_read_a_log_is_told_of_and_ends_no_cleaning() -> None:
+    config = replace(COMPACTED, max_compaction_lag_ms=1)
+    step = told = 0
+    while True:
+        step += 1
+        disk = SimulatedDisk(Random(step), directories=["/data"])
+        shop = Shop(Path("/data"), disk.files(), config)
+        log = shop.open()
+        write_history(log)
+        log.close()
+        world = InlineWorld(shop.files)
+        shop.logs[ORDERS] = log = open_log(log.directory, ORDERS, config, world=world, clean=True)
+        errors: list[OSError] = []
+        log.on_storage_error = lambda _, error, errors=errors: errors.append(error)
+        disk.fail_once("read", after=step)
+        shop.cleaner.tick(10_000)
+        if not disk.errors:
+            break
+        told += bool(errors)
+        shop.cleaner.tick(10_000)
+        assert shop.cleaner.counts.passes == 1, step
+        assert visible(log, shop.files) == EXPECTED, step
+    assert 0 < told < step - 1
