@@ -154,6 +154,10 @@ class SimulatedTransport:
         self._error = errno.ECONNREFUSED
         self.host.became_ready(self)
 
+    @property
+    def is_reset(self) -> bool:
+        return self._error == errno.ECONNRESET
+
     def reset(self) -> None:
         """The connection is gone, whatever was under way."""
         if not self._error and not self.is_closed:
@@ -288,11 +292,12 @@ class Network:
         there_at = self.delay_us(character.delay_us, character.jitter_us)
         self._next_port += 1
         peer: Address = (host.name, self._next_port)
+        self._streams[here.fd] = here
         self.simulation.after(there_at, lambda: self._arrive_at(address, here, peer))
         return here
 
     def _arrive_at(self, address: Address, here: SimulatedTransport, peer: Address) -> None:
-        if here.is_closed:
+        if here.is_closed or here.is_reset:
             return
         accepting = self._listening.get(address)
         character = here._character
@@ -302,7 +307,6 @@ class Network:
             return
         there = SimulatedTransport(self, accepting.host, character)
         accepting.host.sockets[there.fd] = there
-        self._streams[here.fd] = here
         there.connected(here)
         self.simulation.after(back_us, lambda: None if here.is_closed else here.connected(there))
         accepting.arrived(there, peer)
@@ -319,7 +323,8 @@ class Network:
         self.simulation.after(self._random.randrange(5 * MS_US), cut)
 
     def cut_all(self, chosen: Callable[[SimulatedTransport], bool]) -> int:
-        """Resets every stream whose connecting end is chosen; says how many."""
+        """Resets every stream whose connecting end is chosen, one that is only being made too; says
+        how many."""
         cut = 0
         for fd, transport in list(self._streams.items()):
             if transport.is_closed:
