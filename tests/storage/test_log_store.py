@@ -395,6 +395,25 @@ def test_a_failed_sync_of_a_checkpoint_takes_the_directory_offline(tmp_path: Pat
     assert not (tmp_path / ".kafka_cleanshutdown").exists()
 
 
+def test_a_deletion_is_under_way_until_no_crash_can_undo_it(tmp_path: Path) -> None:
+    files = FaultyFiles(tmp_path)
+    store = open_store(tmp_path, files=files)
+    log = store.create(ORDERS, TOPIC_ID, LogConfig())
+    other = store.create(TopicPartition("other", 0), TOPIC_ID, LogConfig())
+    store.commit()
+    assert not store.is_deleting
+    store.delete(ORDERS)
+    assert store.is_deleting
+    store.commit()
+    assert not store.is_deleting
+    assert not log.directory.exists()
+    files.fail(other.directory, error=errno.ENOSPC)  # that its folder gets another name
+    store.delete(other.topic_partition)
+    store.commit()
+    assert store.is_deleting
+    store.close(clean=False)
+
+
 def test_a_sync_that_fails_at_the_very_end_leaves_no_clean_directory(tmp_path: Path) -> None:
     """The error comes from a job in the background, and the loop that would hear of it is over."""
     files = FaultyFiles(tmp_path)

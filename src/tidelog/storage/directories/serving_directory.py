@@ -122,21 +122,23 @@ class ServingDirectory:
         """
         topic_partition = log.topic_partition
         target = self.directory.path / deleted_directory_name(topic_partition, self._world.random)
-
-        def remove_when_noted(error: OSError | None) -> None:
-            if error is None:
-                self._deletions_under_way -= 1
-                self._maintenance.submit(partial(self._remove_deleted, target, noted))
-
         del self.directory.logs[topic_partition]
         log.release()
-        self._deletions_under_way += 1
-        self.journal.delete(log, remove_when_noted)
+        is_renamed = False
         try:
             if self.directory.online:
                 self._files.rename(log.directory, target)
+                is_renamed = True
         except OSError as error:
             self.storage_error(error)
+
+        def remove_when_noted(error: OSError | None) -> None:
+            if error is None and is_renamed:
+                self._deletions_under_way -= 1
+                self._maintenance.submit(partial(self._remove_deleted, target, noted))
+
+        self._deletions_under_way += 1
+        self.journal.delete(log, remove_when_noted)
 
     @property
     def is_deleting(self) -> bool:
