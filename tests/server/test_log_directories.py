@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.groups.librdkafka_member import eventually
 from tests.server.batches import batch, fetch_request, produce, produce_request, rows, values
 from tests.server.running_node import RunningNode
+from tidelog.cluster.metadata.records.settings import ProducerIdsRecord
 from tidelog.protocol.apis.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from tidelog.protocol.errors import ErrorCode
 from tidelog.server.local_partitions import UnknownLogsError
@@ -59,12 +61,17 @@ def _read(node: RunningNode) -> list[list[bytes]]:
 
 
 def _delete_topic(node: RunningNode) -> None:
-    """And a snapshot, after which nothing in the metadata tells of the topic."""
+    """And two snapshots, after which nothing in the metadata tells of the topic."""
     request = DeleteTopicsRequest(topics=[DeleteTopicState(name="orders")], timeout_ms=10_000)
     with node.client() as client:
         (row,) = client.call(request, 6).responses
     assert row.error_code == 0
-    node.call(node.node.metadata.snapshot)
+    store, metadata = node.node.store, node.node.metadata
+    eventually(lambda: not node.call(lambda: store.is_deleting), "the logs are gone")
+    node.call(metadata.snapshot)
+    node.call(lambda: metadata.submit([ProducerIdsRecord(next_producer_id=1_000_000)]))
+    node.call(metadata.snapshot)
+    assert node.call(metadata.removed_topic_ids) == frozenset()
 
 
 def _partition_in(directory: Path) -> int:

@@ -232,8 +232,10 @@ class GroupShard:
         if isinstance(group, ClassicGroup):
             return self._classic.leave(group, request, now_ms)
         draft = Draft(group)
-        response = self._mixed.leave(draft, request)
-        return CoordinatorResult(draft.records, response)
+        response, left = self._mixed.leave(draft, request)
+        return CoordinatorResult(
+            draft.records, response, settle=self._cancel_timers(group.group_id, left)
+        )
 
     # Consumer protocol
 
@@ -317,7 +319,20 @@ class GroupShard:
         if self._may_downgrade(group, member.member_id):
             return self._downgrade(draft, member.member_id, now_ms)
         self._consumer.leave(draft, member)
-        return CoordinatorResult(draft.records)
+        settle = self._cancel_timers(group.group_id, [member.member_id])
+        return CoordinatorResult(draft.records, settle=settle)
+
+    def _cancel_timers(
+        self, group_id: str, member_ids: list[str]
+    ) -> Callable[[ApiError | None], None]:
+        """Once it is in the log that the members have left."""
+
+        def settle(error: ApiError | None) -> None:
+            if error is None:
+                for member_id in member_ids:
+                    self._consumer.cancel_timers(group_id, member_id)
+
+        return settle
 
     def _may_downgrade(self, group: ConsumerGroup, leaving_member_id: str | None) -> bool:
         staying = len(group.members) - (leaving_member_id in group.members)

@@ -103,6 +103,8 @@ class LocalPartitions:
         """
         image = metadata.image
         store = self._store
+        metadata.may_forget_removals = lambda: not store.is_deleting
+        removed: frozenset[bytes] | None = None  # read when a log is unknown, for it takes a while
         unknown: list[Log] = []
         for log in [*store.logs.values(), *store.rivals]:
             topic_partition = log.topic_partition
@@ -112,7 +114,10 @@ class LocalPartitions:
             if topic is not None and log.topic_id == ZERO_UUID and not store.has_rival(log):
                 self.log.warning("topic_id_restored", partition=f"{topic_partition}")
                 store.identify(topic_partition, topic.topic_id)
-            elif log.topic_id in metadata.removed_topic_ids or not log.size_bytes:
+                continue
+            if removed is None:
+                removed = metadata.removed_topic_ids()
+            if log.topic_id in removed or not log.size_bytes:
                 self.log.info("removed_log_deleted", partition=f"{topic_partition}")
                 store.delete_log(log)
             elif self._was_away(log, image):

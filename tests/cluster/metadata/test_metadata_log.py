@@ -27,7 +27,7 @@ from tidelog.cluster.metadata.records.log_control import (
     EndTransactionRecord,
 )
 from tidelog.cluster.metadata.records.settings import FeatureLevelRecord, ProducerIdsRecord
-from tidelog.cluster.metadata.records.topics import PartitionChangeRecord
+from tidelog.cluster.metadata.records.topics import PartitionChangeRecord, RemoveTopicRecord
 from tidelog.protocol.control_records import decode_control
 from tidelog.protocol.errors import ApiError, ErrorCode
 from tidelog.protocol.records import Record, decode_batches, encode_batch
@@ -307,6 +307,26 @@ def test_a_snapshot_replaces_the_log_before_it(tmp_path: Path) -> None:
     again = opened(tmp_path)
     assert content(again.image) == content(before)
     assert again.voters == metadata.voters
+    again.close()
+
+
+def test_removals_are_known_until_the_logs_of_the_topics_are_gone(tmp_path: Path) -> None:
+    metadata = opened(tmp_path)
+    create_topics(metadata, "orders", "payments")
+    topic_id = metadata.image.topics_by_name["orders"].topic_id
+    are_gone = False
+    metadata.may_forget_removals = lambda: are_gone
+    metadata.submit([RemoveTopicRecord(topic_id=topic_id)])
+    for number in range(1, 4):
+        metadata.snapshot()
+        assert metadata.removed_topic_ids() == {topic_id}
+        metadata.submit([ProducerIdsRecord(next_producer_id=number * 1000)])
+    metadata.close()
+    again = opened(tmp_path)
+    assert "orders" not in again.image.topics_by_name
+    assert again.removed_topic_ids() == {topic_id}
+    again.snapshot()
+    assert again.removed_topic_ids() == frozenset()
     again.close()
 
 

@@ -123,8 +123,9 @@ class MetadataLog:
         self.directory_id = ZERO_UUID
         self.kraft_version = 0
         self.voters: list[Voter] = []
-        self.removed_topic_ids: frozenset[bytes] = frozenset()
-        """Topics that the log was seen to remove when it was loaded."""
+        self.may_forget_removals: Callable[[], bool] = lambda: True
+        """Whether the logs of all removed topics are gone for good: until then a start has to find
+        the removals, and no part of the log is dropped."""
         self.listeners: list[Listener] = []
         self._files = world.files
         self._clock = world.wall_ms
@@ -224,12 +225,20 @@ class MetadataLog:
             raise MetadataLogError(f"{self.directory} is not whole: {error}") from error
         self._check_supported(image)
         self.leader_epoch = epoch
-        self.removed_topic_ids = frozenset(
-            record.topic_id for record in replayed.records if isinstance(record, RemoveTopicRecord)
-        )
         self.image = self.latest = image.with_kraft_version(self.kraft_version)
         self._bytes_since_snapshot = replayed.size_bytes
         self._records_since_snapshot = len(replayed.records)
+
+    def removed_topic_ids(self) -> frozenset[bytes]:
+        """The topics that the log removes, as far back as it goes, which is before the newest
+        snapshot. Cost: reads all of the log. Raises MetadataLogError."""
+        try:
+            replayed = replay_log(self.log, self._files, self.log.log_start_offset)
+        except MetadataReplayError as error:
+            raise MetadataLogError(f"{self.directory} is not whole: {error}") from error
+        return frozenset(
+            record.topic_id for record in replayed.records if isinstance(record, RemoveTopicRecord)
+        )
 
     def _check_supported(self, image: MetadataImage) -> None:
         for feature, level in image.features.items():
@@ -450,7 +459,7 @@ class MetadataLog:
         snapshots = list_snapshots(self._files, self.directory)
         for old in snapshots[2:]:
             self._files.unlink(self.directory / old.file_name)
-        if len(snapshots) > 1:
+        if len(snapshots) > 1 and self.may_forget_removals():
             self.log.advance_log_start(snapshots[1].offset)
             self.log.delete_old_segments(now_ms, self.high_watermark)
             for path in self.log.take_deletable_files(now_ms + 1):
