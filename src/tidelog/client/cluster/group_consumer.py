@@ -41,10 +41,14 @@ class GroupConsumer:
         self._membership.close()
 
     @property
+    def assignment(self) -> frozenset[TopicPartition]:
+        """The partitions that are this member's."""
+        return frozenset(self._fetcher.positions)
+
+    @property
     def is_at_end(self) -> bool:
         """Whether this member has partitions, and has given out all that they had."""
-        positions = self._fetcher.positions
-        return bool(positions) and positions.keys() <= self._fetcher.at_end
+        return bool(self.assignment) and self.assignment <= self._fetcher.at_end
 
     def poll(self, timeout_s: float) -> Iterator[Fetched]:
         """What comes next, or nothing within the time; what is not taken of it is lost.
