@@ -101,7 +101,7 @@ def test_a_partition_that_was_removed_is_read_no_further(client: ClusterClient, 
         fetcher.remove(TopicPartition(topic, 0))
         produce(client, topic, [b"1"], 0)
         produce(client, topic, [b"2"], 1)
-        found = []
+        found: list[tuple[int, int]] = []
         while not found:
             found = [(each.partition.partition, len(each.records)) for each in fetcher.poll(1.0)]
         assert found == [(1, 1)]
