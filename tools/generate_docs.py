@@ -6,9 +6,9 @@ A test compares the pages with what this gives, so that they cannot fall behind 
 from collections.abc import Iterable
 from pathlib import Path
 
-from tidelog.cluster.config_schema import LONG_MAX, ConfigType, Setting, Verdict
-from tidelog.cluster.topic_config import TOPIC_SETTINGS
-from tidelog.server.config import SETTINGS
+from tidelog.cluster.settings.config_schema import LONG_MAX, ConfigType, Setting, Verdict
+from tidelog.cluster.settings.topic_config import TOPIC_SETTINGS
+from tidelog.server.configuration.node_config import SETTINGS
 from tidelog.server.dispatch import load_handlers
 
 DOCS = Path(__file__).parent.parent / "docs"

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from random import Random
 from typing import TypeVar
 
-from tidelog.cluster.broker_lifecycle import BrokerRegistration
-from tidelog.cluster.controller import Controller
-from tidelog.cluster.controller_settings import ControllerSettings
-from tidelog.cluster.decision import Decision
+from tidelog.cluster.controller.broker_lifecycle import BrokerRegistration
+from tidelog.cluster.controller.controller import Controller
+from tidelog.cluster.controller.controller_settings import ControllerSettings
+from tidelog.cluster.controller.decision import Decision
+from tidelog.cluster.controller.topic_changes import NewTopic
 from tidelog.cluster.features import DEFAULT_METADATA_VERSION, initial_levels
-from tidelog.cluster.image import Endpoint, MetadataDelta, MetadataImage, PartitionImage
-from tidelog.cluster.records.settings import FeatureLevelRecord
-from tidelog.cluster.topic_changes import NewTopic
+from tidelog.cluster.metadata.image import Endpoint, MetadataDelta, MetadataImage, PartitionImage
+from tidelog.cluster.metadata.records.settings import FeatureLevelRecord
 from tidelog.protocol.errors import ApiError
 from tidelog.protocol.schema import Message
 

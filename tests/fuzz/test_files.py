@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.test_metadata_log import create_topics, opened
+from tests.cluster.metadata.test_metadata_log import create_topics, opened
 from tests.fuzz.damage import damage
 from tests.storage.log_making import NOW_MS, make_batch, read_all
-from tidelog.cluster.metadata_log import DIRECTORY_NAME
+from tidelog.cluster.metadata.metadata_log import DIRECTORY_NAME
 from tidelog.errors import TidelogError
 from tidelog.protocol.control_records import encode_end_marker
 from tidelog.protocol.topic_partition import TopicPartition

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from tidelog.protocol.apis.create_topics import CreatableTopic, CreateTopicsRequest
 from tidelog.protocol.apis.create_topics import CreatableTopicConfig as TopicConfig
-from tidelog.server.config import NodeConfig
+from tidelog.server.configuration.node_config import NodeConfig
 from tidelog.server.node import Node
 from tidelog.testing.wire import WireClient
 from tidelog.world.operating_system import OperatingSystem

@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from tidelog.cluster.image import ConfigResource, ConfigResourceType
+from tidelog.cluster.metadata.image import ConfigResource, ConfigResourceType
 from tidelog.protocol.compression import Compression, compress
 from tidelog.protocol.errors import ApiError, ErrorCode
 from tidelog.protocol.uuids import ZERO_UUID

@@ -14,7 +14,7 @@ from tidelog.protocol.errors import ErrorCode
 from tidelog.protocol.topic_partition import TopicPartition
 from tidelog.server.delayed import DelayedFetch, DelayedProduce
 from tidelog.server.request import Deferred
-from tidelog.storage.log_slice import FileSlice
+from tidelog.storage.segment.log_slice import FileSlice
 
 
 def _wait_until(condition: Callable[[], bool]) -> None:

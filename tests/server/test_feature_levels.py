@@ -13,13 +13,13 @@ from tests.traps.transaction_calls import (
     committed_values,
     wait_until_stable,
 )
-from tidelog.cluster.metadata_log import DIRECTORY_NAME, MetadataLog
+from tidelog.cluster.metadata.metadata_log import DIRECTORY_NAME, MetadataLog
 from tidelog.protocol.apis.api_versions import ApiVersionsRequest
 from tidelog.protocol.apis.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from tidelog.protocol.errors import ErrorCode
 from tidelog.protocol.records import decode_batches
-from tidelog.server.config import NodeConfig
-from tidelog.server.config_file import ConfigError
+from tidelog.server.configuration.config_file import ConfigError
+from tidelog.server.configuration.node_config import NodeConfig
 from tidelog.testing.inline_world import InlineWorld
 
 StartNode = Callable[..., RunningNode]

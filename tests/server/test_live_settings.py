@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.server.handlers.test_alter_configs import BROKER, DELETE, SET, change
-from tests.server.handlers.test_describe_configs import by_name, describe
+from tests.server.handlers.settings.test_alter_configs import BROKER, DELETE, SET, change
+from tests.server.handlers.settings.test_describe_configs import by_name, describe
 from tests.server.running_node import RunningNode
 from tidelog.protocol.apis.api_versions import ApiVersionsRequest
 from tidelog.protocol.apis.get_telemetry_subscriptions import GetTelemetrySubscriptionsRequest

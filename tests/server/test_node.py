@@ -19,7 +19,7 @@ from tidelog.errors import TidelogError
 from tidelog.protocol.api_keys import ApiKey
 from tidelog.protocol.apis.api_versions import ApiVersionsRequest
 from tidelog.protocol.apis.metadata import MetadataRequest, MetadataRequestTopic
-from tidelog.server.config import NodeConfig
+from tidelog.server.configuration.node_config import NodeConfig
 from tidelog.server.dispatch import load_handlers
 from tidelog.server.node import Node
 from tidelog.testing.wire import WireClient
@@ -250,7 +250,7 @@ def test_a_signal_stops_the_process_cleanly_and_a_second_one_changes_nothing(
 ) -> None:
     script = (
         "import sys\n"
-        "from tidelog.server.config import NodeConfig\n"
+        "from tidelog.server.configuration.node_config import NodeConfig\n"
         "from tidelog.server.process import run_node\n"
         "config = NodeConfig({'log.dirs': sys.argv[1], 'listeners': 'PLAINTEXT://127.0.0.1:0'})\n"
         "run_node(config, on_ready=lambda node: print('ready', flush=True))\n"

@@ -21,7 +21,7 @@ _TIMEOUT_S = 60
 
 _RUN = """
 import sys
-from tidelog.server.config import NodeConfig
+from tidelog.server.configuration.node_config import NodeConfig
 from tidelog.server.process import run_node
 import tidelog.cli
 
@@ -45,21 +45,21 @@ tidelog.cli.main()
 """
 
 _IN_JOURNAL = """
-from tidelog.storage.journal_writer import JournalWriter
+from tidelog.storage.journal.writer import JournalWriter
 
 def break_it(node):
     JournalWriter._choose_direct = broken
 """
 
 _IN_CHECKPOINT = """
-from tidelog.storage import checkpointer
+from tidelog.storage.directories import checkpointer
 
 def break_it(node):
     checkpointer.write_offsets = broken
 """
 
 _IN_DELETION = """
-from tidelog.storage.serving_directory import ServingDirectory
+from tidelog.storage.directories.serving_directory import ServingDirectory
 
 def break_it(node):
     ServingDirectory._remove_tree = broken

@@ -1,6 +1,6 @@
 """What clients are told of a partition whose replicas are not all well."""
 
-from tidelog.cluster.image import BrokerImage, Endpoint, MetadataImage, PartitionImage
+from tidelog.cluster.metadata.image import BrokerImage, Endpoint, MetadataImage, PartitionImage
 from tidelog.protocol.errors import ErrorCode
 from tidelog.server.partition_view import partition_view
 

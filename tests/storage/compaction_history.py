@@ -10,16 +10,16 @@ from tidelog.protocol.compression import Compression
 from tidelog.protocol.control_records import encode_end_marker
 from tidelog.protocol.record_batch import BatchHeader
 from tidelog.protocol.records import Record, decode_batches, encode_batch
-from tidelog.storage.batch_filter import LastRecord
-from tidelog.storage.cleaned_segment import cleaned_path
-from tidelog.storage.compaction import (
+from tidelog.storage.compaction.batch_filter import LastRecord
+from tidelog.storage.compaction.cleaned_segment import cleaned_path
+from tidelog.storage.compaction.compaction import (
     CompactedGroup,
     CompactionEnd,
     CompactionTask,
     SourceSegment,
     compact,
 )
-from tidelog.storage.transaction_index import AbortedTransaction, TransactionIndex
+from tidelog.storage.segment.transaction_index import AbortedTransaction, TransactionIndex
 from tidelog.world.operating_system.files import OsFiles
 
 

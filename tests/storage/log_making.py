@@ -12,7 +12,7 @@ from tidelog.protocol.topic_partition import TopicPartition
 from tidelog.storage.log import Log
 from tidelog.storage.log_config import LogConfig
 from tidelog.storage.log_loading import open_log
-from tidelog.storage.log_slice import LogSlice
+from tidelog.storage.segment.log_slice import LogSlice
 from tidelog.testing.inline_world import InlineWorld
 from tidelog.world.files import Files
 from tidelog.world.operating_system.files import OsFiles

@@ -24,11 +24,11 @@ from tests.storage.log_making import (
 )
 from tidelog.protocol.records import Record
 from tidelog.protocol.topic_partition import TopicPartition
+from tidelog.storage.compaction.segment_swap import begin_swap
 from tidelog.storage.files import CorruptFileError
 from tidelog.storage.log import Log
 from tidelog.storage.log_config import LogConfig
 from tidelog.storage.log_loading import LoadReport, open_log
-from tidelog.storage.segment_swap import begin_swap
 from tidelog.testing.inline_world import InlineWorld
 
 SETTINGS: dict[str, Any] = {"segment_bytes": 2000, "index_interval_bytes": 200}

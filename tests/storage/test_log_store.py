@@ -19,10 +19,10 @@ from tests.storage.store_cases import (
 )
 from tidelog.protocol.errors import ApiError, ErrorCode
 from tidelog.protocol.topic_partition import TopicPartition
+from tidelog.storage.directories.log_directory import DirectoryState, LogDirectoryError
 from tidelog.storage.files import CorruptFileError
 from tidelog.storage.log import Log
 from tidelog.storage.log_config import LogConfig
-from tidelog.storage.log_directory import DirectoryState, LogDirectoryError
 from tidelog.storage.log_store import LogStore
 from tidelog.testing.faults import FaultyFiles
 from tidelog.testing.inline_world import InlineWorld

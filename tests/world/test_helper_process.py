@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from tests.storage.compaction_history import History
-from tidelog.storage.compaction import (
+from tidelog.storage.compaction.compaction import (
     CompactedGroup,
     CompactionEnd,
     CompactionEvent,
@@ -121,8 +121,8 @@ def test_a_helper_does_not_outlive_a_killed_node(history: History, tmp_path: Pat
     task.write_bytes(msgspec.json.encode(history.task(now_ms=0, bytes_per_second_max=10.0)))
     program = f"""
 import msgspec, sys, threading
-from tidelog.storage.compaction import CompactionTask
-from tidelog.storage.compaction import failed_pass, run_task
+from tidelog.storage.compaction.compaction import CompactionTask
+from tidelog.storage.compaction.compaction import failed_pass, run_task
 from tidelog.world.operating_system.helper_process import HelperProcess
 process = HelperProcess(run_task, failed_pass, lambda callback: callback())
 task = msgspec.json.decode(open({str(task)!r}).read(), type=CompactionTask)

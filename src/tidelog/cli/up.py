@@ -48,7 +48,7 @@ def command(
     quiet: bool,
 ) -> None:
     """Start one node. SIGTERM or Ctrl-C shuts it down cleanly."""
-    from tidelog.server.config import NodeConfig
+    from tidelog.server.configuration.node_config import NodeConfig
     from tidelog.server.process import run_node
 
     flags = list(settings)
@@ -66,7 +66,7 @@ def command(
 
 
 def _greet(node: "Node") -> None:
-    from tidelog.server.listener import DEFAULT_PORT
+    from tidelog.server.network.listener import DEFAULT_PORT
     from tidelog.world.network import ANY_HOST
 
     listener, address = node.listeners[0], node.advertised_addresses[0]

@@ -89,7 +89,7 @@ class Outcome(Generic[Response]):
 
 
 class Shard(Protocol):
-    """What the host (server/shard_host.py) needs of a state machine."""
+    """What the host (server/coordination/shard_host.py) needs of a state machine."""
 
     def replay(
         self, record: CoordinatorRecord, producer_id: int = -1, producer_epoch: int = -1

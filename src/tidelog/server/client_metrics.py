@@ -17,8 +17,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from random import Random
 
-from tidelog.cluster.client_metrics_config import CLIENT_METRICS_SETTINGS, parse_match
-from tidelog.cluster.image import ConfigResource, ConfigResourceType
+from tidelog.cluster.metadata.image import ConfigResource, ConfigResourceType
+from tidelog.cluster.settings.client_metrics_config import CLIENT_METRICS_SETTINGS, parse_match
 from tidelog.coordinator.regex import InvalidRegex, Regex
 from tidelog.protocol.compression import Compression, decompress
 from tidelog.protocol.errors import ApiError, ErrorCode

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from tidelog.cluster.waiting import COMMITTED, DURABLE, END
+from tidelog.cluster.replication.waiting import COMMITTED, DURABLE, END
 from tidelog.protocol.errors import ErrorCode
 from tidelog.server.request import Deferred
 
 if TYPE_CHECKING:
-    from tidelog.cluster.partition import Partition
-    from tidelog.cluster.waiting import Wait, Waiting
+    from tidelog.cluster.replication.partition import Partition
+    from tidelog.cluster.replication.waiting import Wait, Waiting
     from tidelog.server.metrics import Metrics
-    from tidelog.server.reactor import Reactor, Timer
+    from tidelog.server.network.reactor import Reactor, Timer
     from tidelog.server.request import Request
 
 ACKS_ALL = -1

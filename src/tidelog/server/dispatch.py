@@ -12,6 +12,7 @@ from struct import Struct
 from struct import error as StructError  # noqa: N812 - the exception is in the wrong case
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from tidelog.promise import Promise
 from tidelog.protocol.api_keys import ApiKey
 from tidelog.protocol.errors import ApiError, ErrorCode, ProtocolError
 from tidelog.protocol.headers import encode_response
@@ -21,10 +22,10 @@ from tidelog.server.request import Deferred, RawResponse, Request
 
 if TYPE_CHECKING:
     from tidelog.protocol.schema import Message
-    from tidelog.server.connection import Connection
+    from tidelog.server.network.connection import Connection
     from tidelog.server.node import Node
 
-Answer: TypeAlias = "Message | bytes | RawResponse | Deferred | None"
+Answer: TypeAlias = "Message | bytes | RawResponse | Deferred | Promise[Message] | None"
 
 # API key, version, correlation id, length of the client id.
 _HEADER = Struct(">hhih")
@@ -144,6 +145,8 @@ class Dispatcher:
             unexpected = ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, "the node's log has the details")
             answer = self._failed(handler, request, body, unexpected)
         request.body = _NO_BODY
+        if isinstance(answer, Promise):
+            answer = self._await(handler, request, body, answer)
         if answer is None:
             return
         if connection.closed:
@@ -165,7 +168,29 @@ class Dispatcher:
                 encode_response(request.api_key, request.version, request.correlation_id, message),
             )
 
-    def _failed(self, handler: Handler, request: Request, body: Any, error: ApiError) -> Answer:
+    def _await(
+        self, handler: Handler, request: Request, body: Any, promise: Promise[Message]
+    ) -> Answer:
+        """What a promise has come to, or an answer that is deferred until it is settled."""
+        if promise.is_done:
+            return self._settled(handler, request, body, promise)
+        deferred = request.defer()
+        promise.when_done(
+            lambda settled: deferred.answer(self._settled(handler, request, body, settled))
+        )
+        return deferred
+
+    def _settled(
+        self, handler: Handler, request: Request, body: Any, promise: Promise[Message]
+    ) -> Message | None:
+        try:
+            return promise.result()
+        except ApiError as error:
+            return self._failed(handler, request, body, error)
+
+    def _failed(
+        self, handler: Handler, request: Request, body: Any, error: ApiError
+    ) -> Message | None:
         """What a failed request is answered; a handler that has no words for it says nothing."""
         if handler.error_response is not None:
             return handler.error_response(body, error)

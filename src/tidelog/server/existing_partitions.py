@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 if TYPE_CHECKING:
-    from tidelog.cluster.image import TopicImage
+    from tidelog.cluster.metadata.image import TopicImage
 
 
 class _Topic(Protocol):

@@ -26,7 +26,7 @@ from tidelog.protocol.fetch import FetchData, FetchedPartition, FetchPartition
 from tidelog.protocol.produce import TopicKey
 
 if TYPE_CHECKING:
-    from tidelog.cluster.partition import Partition
+    from tidelog.cluster.replication.partition import Partition
 
 FINAL_EPOCH = -1
 INITIAL_EPOCH = 0

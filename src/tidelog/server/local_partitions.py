@@ -7,21 +7,26 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tidelog.cluster.image import ConfigResourceType, MetadataDelta, MetadataImage, TopicImage
-from tidelog.cluster.partition import Partition
-from tidelog.cluster.topic_config import to_log_config
+from tidelog.cluster.metadata.image import (
+    ConfigResourceType,
+    MetadataDelta,
+    MetadataImage,
+    TopicImage,
+)
+from tidelog.cluster.replication.partition import Partition
+from tidelog.cluster.settings.topic_config import to_log_config
 from tidelog.cluster.topic_names import is_internal
 from tidelog.errors import TidelogError
 from tidelog.protocol.errors import ApiError, ErrorCode
 from tidelog.protocol.topic_partition import TopicPartition
 from tidelog.protocol.uuids import ZERO_UUID
-from tidelog.storage.partition_metadata import FILE_NAME
+from tidelog.storage.directories.partition_metadata import FILE_NAME
 
 if TYPE_CHECKING:
-    from tidelog.cluster.image import PartitionImage
-    from tidelog.cluster.metadata_log import MetadataLog
-    from tidelog.cluster.partition_registry import PartitionRegistry
-    from tidelog.cluster.waiting import Waiting
+    from tidelog.cluster.metadata.image import PartitionImage
+    from tidelog.cluster.metadata.metadata_log import MetadataLog
+    from tidelog.cluster.replication.partition_registry import PartitionRegistry
+    from tidelog.cluster.replication.waiting import Waiting
     from tidelog.server.structured_logs import StructuredLog
     from tidelog.storage.log import Log
     from tidelog.storage.log_config import LogConfig

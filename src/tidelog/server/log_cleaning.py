@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from tidelog.server.network.reactor import Timer
     from tidelog.server.node import Node
-    from tidelog.server.reactor import Timer
-    from tidelog.storage.cleaner import Cleaner
+    from tidelog.storage.compaction.cleaner import Cleaner
     from tidelog.storage.log import Log
 
 # While a pass or the checkpoint that it needs is under way, how soon the next is looked for.
@@ -67,8 +67,8 @@ class LogCleaning:
         self._wait(min(_BUSY_INTERVAL_S, backoff_s) if is_busy and goes_well else backoff_s)
 
     def _make_cleaner(self) -> Cleaner:
-        from tidelog.storage.cleaner import Cleaner
-        from tidelog.storage.compaction import failed_pass, run_task
+        from tidelog.storage.compaction.cleaner import Cleaner
+        from tidelog.storage.compaction.compaction import failed_pass, run_task
 
         node = self._node
         return Cleaner(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tidelog.protocol.errors import ApiError
 
 if TYPE_CHECKING:
-    from tidelog.cluster.partition import Partition
+    from tidelog.cluster.replication.partition import Partition
     from tidelog.server.node import Node
 
 _STORE_INTERVAL_S = 1.0

@@ -13,47 +13,52 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tidelog.cluster.broker_config import BROKER_SETTINGS
-from tidelog.cluster.broker_lifecycle import BrokerRegistration, feature_ranges
-from tidelog.cluster.config_changes import MIN_INSYNC_REPLICAS
-from tidelog.cluster.controller import Controller
-from tidelog.cluster.controller_settings import ControllerSettings
+from tidelog.cluster.controller.broker_lifecycle import BrokerRegistration, feature_ranges
+from tidelog.cluster.controller.config_changes import MIN_INSYNC_REPLICAS
+from tidelog.cluster.controller.controller import Controller
+from tidelog.cluster.controller.controller_settings import ControllerSettings
 from tidelog.cluster.features import METADATA_VERSION
-from tidelog.cluster.image import ConfigResourceType, Endpoint, MetadataDelta, MetadataImage
-from tidelog.cluster.metadata_log import DIRECTORY_NAME, MetadataLog, SnapshotOptions
-from tidelog.cluster.partition_registry import PartitionRegistry
-from tidelog.cluster.records.settings import ConfigRecord
-from tidelog.cluster.waiting import Waiting
+from tidelog.cluster.metadata.image import (
+    ConfigResourceType,
+    Endpoint,
+    MetadataDelta,
+    MetadataImage,
+)
+from tidelog.cluster.metadata.metadata_log import DIRECTORY_NAME, MetadataLog, SnapshotOptions
+from tidelog.cluster.metadata.records.settings import ConfigRecord
+from tidelog.cluster.replication.partition_registry import PartitionRegistry
+from tidelog.cluster.replication.waiting import Waiting
+from tidelog.cluster.settings.broker_config import BROKER_SETTINGS
 from tidelog.errors import TidelogError
 from tidelog.protocol.errors import ApiError
 from tidelog.protocol.uuids import random_uuid
 from tidelog.security.quotas import ClientQuotas
-from tidelog.server.acceptor import Acceptor, LocalAcceptor, accept_locally, accept_on
 from tidelog.server.client_metrics import ClientMetrics
-from tidelog.server.config import SETTINGS
-from tidelog.server.connections import Connections
+from tidelog.server.configuration.node_config import SETTINGS
+from tidelog.server.coordination.group_coordinator import GroupCoordinator
+from tidelog.server.coordination.transaction_coordinator import TransactionCoordinator
 from tidelog.server.delayed import DelayedFetch
 from tidelog.server.dispatch import Dispatcher, load_handlers
 from tidelog.server.fetch_sessions import FetchSessions
-from tidelog.server.group_coordinator import GroupCoordinator
-from tidelog.server.listener import Listener, format_address
 from tidelog.server.local_partitions import LocalPartitions
 from tidelog.server.log_cleaning import LogCleaning
 from tidelog.server.maintenance import Maintenance
 from tidelog.server.metrics import Metrics
-from tidelog.server.reactor import Reactor
+from tidelog.server.network.acceptor import Acceptor, LocalAcceptor, accept_locally, accept_on
+from tidelog.server.network.connections import Connections
+from tidelog.server.network.listener import Listener, format_address
+from tidelog.server.network.reactor import Reactor
 from tidelog.server.structured_logs import Level, StructuredLog
-from tidelog.server.transaction_coordinator import TransactionCoordinator
-from tidelog.storage.log_directory import LogDirectoryError
+from tidelog.storage.directories.log_directory import LogDirectoryError
 from tidelog.storage.log_store import LogStore
 from tidelog.storage.store_options import StoreOptions
 
 if TYPE_CHECKING:
     from tidelog.protocol.topic_partition import TopicPartition
-    from tidelog.server.config import NodeConfig
+    from tidelog.server.configuration.node_config import NodeConfig
     from tidelog.server.dispatch import Handler
+    from tidelog.storage.directories.log_directory import DirectoryState
     from tidelog.storage.log import Log
-    from tidelog.storage.log_directory import DirectoryState
     from tidelog.storage.recovery import RecoveryProgress
     from tidelog.world import World
     from tidelog.world.network import Address

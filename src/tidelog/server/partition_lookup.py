@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from tidelog.protocol.errors import ApiError, ErrorCode
 
 if TYPE_CHECKING:
-    from tidelog.cluster.partition import Partition
+    from tidelog.cluster.replication.partition import Partition
     from tidelog.server.node import Node
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tidelog.cluster.image import NO_LEADER, BrokerImage, MetadataImage, PartitionImage
+from tidelog.cluster.metadata.image import NO_LEADER, BrokerImage, MetadataImage, PartitionImage
 from tidelog.protocol.errors import ErrorCode
 
 # Directory ids below this are Kafka's marks for "unassigned", "lost" and "migrating".

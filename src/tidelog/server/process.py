@@ -14,7 +14,7 @@ from tidelog.server.structured_logs import capture_logging
 from tidelog.world.operating_system import OperatingSystem
 
 if TYPE_CHECKING:
-    from tidelog.server.config import NodeConfig
+    from tidelog.server.configuration.node_config import NodeConfig
 
 _SWITCH_INTERVAL_S = 0.001
 

@@ -9,9 +9,9 @@ from tidelog.protocol.headers import encode_response
 
 if TYPE_CHECKING:
     from tidelog.protocol.schema import Message
-    from tidelog.server.connection import Connection
-    from tidelog.server.file_passing import PassedSlice
-    from tidelog.storage.log_slice import FileSlice
+    from tidelog.server.network.connection import Connection
+    from tidelog.server.network.file_passing import PassedSlice
+    from tidelog.storage.segment.log_slice import FileSlice
 
 # What a connection can send: bytes in memory, a byte range of a segment by sendfile, or to a reader
 # on this machine that range by its file.

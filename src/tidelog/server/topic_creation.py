@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, TypeVar
 
-from tidelog.cluster.topic_changes import NewTopic
+from tidelog.cluster.controller.topic_changes import NewTopic
 from tidelog.cluster.topic_names import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from tidelog.protocol.errors import ErrorCode
 from tidelog.protocol.schema import Message

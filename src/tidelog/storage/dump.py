@@ -17,10 +17,10 @@ from tidelog.protocol.record_batch import BatchHeader, compute_crc, read_header
 from tidelog.protocol.records import Record, decode_records
 from tidelog.protocol.uuids import format_uuid
 from tidelog.storage.files import CorruptFileError, read_file
-from tidelog.storage.journal_format import FrameKind
-from tidelog.storage.journal_reader import map_journal_file, scan_journal_files
-from tidelog.storage.producer_snapshot import read_snapshot
-from tidelog.storage.transaction_index import TransactionIndex
+from tidelog.storage.journal.format import FrameKind
+from tidelog.storage.journal.reader import map_journal_file, scan_journal_files
+from tidelog.storage.producer_state.snapshot import read_snapshot
+from tidelog.storage.segment.transaction_index import TransactionIndex
 from tidelog.world.files import Files
 from tidelog.world.operating_system.files import OsFiles
 

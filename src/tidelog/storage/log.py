@@ -43,14 +43,14 @@ from tidelog.storage.flush import Flush
 from tidelog.storage.leader_epochs import LeaderEpochCache
 from tidelog.storage.log_config import LogConfig
 from tidelog.storage.log_segments import LogSegments
-from tidelog.storage.log_slice import LogSlice, TimestampOffset
-from tidelog.storage.producer_check import check_producers
-from tidelog.storage.producer_replay import note_batch, replay
-from tidelog.storage.producer_snapshot import SnapshotFiles
-from tidelog.storage.producer_state import BatchMetadata, ProducerStates
+from tidelog.storage.producer_state.check import check_producers
+from tidelog.storage.producer_state.producer_state import BatchMetadata, ProducerStates
+from tidelog.storage.producer_state.replay import note_batch, replay
+from tidelog.storage.producer_state.snapshot import SnapshotFiles
 from tidelog.storage.retention import count_deletable
-from tidelog.storage.segment import RELATIVE_OFFSET_MAX, Segment
-from tidelog.storage.transaction_index import AbortedTransaction
+from tidelog.storage.segment.log_slice import LogSlice, TimestampOffset
+from tidelog.storage.segment.segment import RELATIVE_OFFSET_MAX, Segment
+from tidelog.storage.segment.transaction_index import AbortedTransaction
 from tidelog.storage.truncations import Truncated, Truncations, raise_failure
 from tidelog.world.files import Files
 

@@ -14,7 +14,8 @@ ZSTD_LEVEL_DEFAULT = 3
 
 @dataclass(frozen=True, slots=True)
 class LogConfig:
-    """One topic's settings as its logs use them (`cluster/topic_config.py` makes them from names).
+    """One topic's settings as its logs use them (made from names in
+    `cluster/settings/topic_config.py`).
 
     -1 in the retention limits means no limit.
     """

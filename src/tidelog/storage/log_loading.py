@@ -17,19 +17,20 @@ from pathlib import Path
 from tidelog.protocol.topic_partition import TopicPartition
 from tidelog.protocol.uuids import ZERO_UUID
 from tidelog.storage.commit_sink import CommitSink
+from tidelog.storage.compaction.segment_swap import recover_swaps
+from tidelog.storage.directories.partition_metadata import read_topic_id, write_topic_id
 from tidelog.storage.files import TEMPORARY_SUFFIX, CorruptFileError
 from tidelog.storage.leader_epochs import FILE_NAME as EPOCHS_FILE_NAME
 from tidelog.storage.leader_epochs import EpochEntry, LeaderEpochCache
 from tidelog.storage.log import Log
 from tidelog.storage.log_config import LogConfig
 from tidelog.storage.log_segments import LogSegments
-from tidelog.storage.offset_index import ENTRY_SIZE_BYTES as OFFSET_ENTRY_BYTES
-from tidelog.storage.partition_metadata import read_topic_id, write_topic_id
-from tidelog.storage.producer_replay import replay
-from tidelog.storage.producer_snapshot import SUFFIX as SNAPSHOT_SUFFIX
-from tidelog.storage.producer_snapshot import SnapshotFiles
-from tidelog.storage.producer_state import ProducerStates
-from tidelog.storage.segment import (
+from tidelog.storage.producer_state.producer_state import ProducerStates
+from tidelog.storage.producer_state.replay import replay
+from tidelog.storage.producer_state.snapshot import SUFFIX as SNAPSHOT_SUFFIX
+from tidelog.storage.producer_state.snapshot import SnapshotFiles
+from tidelog.storage.segment.offset_index import ENTRY_SIZE_BYTES as OFFSET_ENTRY_BYTES
+from tidelog.storage.segment.segment import (
     LOG_SUFFIX,
     SEGMENT_SUFFIXES,
     TRANSACTION_INDEX_SUFFIX,
@@ -37,8 +38,7 @@ from tidelog.storage.segment import (
     offset_of_file,
     segment_path,
 )
-from tidelog.storage.segment_swap import recover_swaps
-from tidelog.storage.time_index import ENTRY_SIZE_BYTES as TIME_ENTRY_BYTES
+from tidelog.storage.segment.time_index import ENTRY_SIZE_BYTES as TIME_ENTRY_BYTES
 from tidelog.world import World
 from tidelog.world.files import Files
 

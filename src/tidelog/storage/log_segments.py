@@ -8,16 +8,16 @@ from operator import attrgetter
 from pathlib import Path
 from random import Random
 
+from tidelog.storage.compaction.segment_swap import finish_swap
 from tidelog.storage.log_config import LogConfig
-from tidelog.storage.log_slice import LogSlice, TimestampOffset
-from tidelog.storage.segment import (
+from tidelog.storage.segment.log_slice import LogSlice, TimestampOffset
+from tidelog.storage.segment.segment import (
     LOG_SUFFIX,
     TRANSACTION_INDEX_SUFFIX,
     Segment,
     segment_path,
 )
-from tidelog.storage.segment_swap import finish_swap
-from tidelog.storage.transaction_index import AbortedTransaction
+from tidelog.storage.segment.transaction_index import AbortedTransaction
 from tidelog.world.files import Files
 
 _base_offset_of = attrgetter("base_offset")

@@ -13,23 +13,26 @@ from pathlib import Path
 from tidelog.protocol.errors import ApiError, ErrorCode
 from tidelog.protocol.topic_partition import TopicPartition
 from tidelog.protocol.uuids import format_uuid
-from tidelog.storage.files import CorruptFileError
-from tidelog.storage.journal import Post
-from tidelog.storage.log import Log
-from tidelog.storage.log_config import LogConfig
-from tidelog.storage.log_directory import (
+from tidelog.storage.directories.log_directory import (
     DirectoryState,
     LogDirectory,
     LogDirectoryError,
     claim_directories,
 )
+from tidelog.storage.directories.log_move import LogMove
+from tidelog.storage.directories.offset_checkpoint import HIGH_WATERMARKS, read_offsets
+from tidelog.storage.directories.partition_directory import (
+    moved_mark_name,
+    partition_directory_name,
+)
+from tidelog.storage.directories.partition_metadata import write_topic_id
+from tidelog.storage.directories.serving_directory import ServingDirectory
+from tidelog.storage.files import CorruptFileError
+from tidelog.storage.journal.journal import Post
+from tidelog.storage.log import Log
+from tidelog.storage.log_config import LogConfig
 from tidelog.storage.log_loading import open_log
-from tidelog.storage.log_move import LogMove
-from tidelog.storage.offset_checkpoint import HIGH_WATERMARKS, read_offsets
-from tidelog.storage.partition_directory import moved_mark_name, partition_directory_name
-from tidelog.storage.partition_metadata import write_topic_id
 from tidelog.storage.recovery import ConfigFor, RecoveryProgress, recover_directory
-from tidelog.storage.serving_directory import ServingDirectory
 from tidelog.storage.store_options import StoreOptions
 from tidelog.world import World
 from tidelog.world.workers import OnCrash, log_crash

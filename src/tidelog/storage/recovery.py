@@ -19,25 +19,17 @@ from tidelog.errors import TidelogError
 from tidelog.protocol.errors import ApiError
 from tidelog.protocol.topic_partition import TopicPartition
 from tidelog.protocol.uuids import ZERO_UUID, format_uuid
-from tidelog.storage.clean_shutdown import FILE_NAME as CLEAN_SHUTDOWN
-from tidelog.storage.clean_shutdown import take_clean_shutdown
-from tidelog.storage.files import CorruptFileError, read_file
-from tidelog.storage.journal_checkpoint import FILE_NAME as JOURNAL_CHECKPOINT
-from tidelog.storage.journal_format import Frame, FrameKind
-from tidelog.storage.journal_reader import JournalContents, read_journal, read_journal_end
-from tidelog.storage.journal_writer import segments_from
-from tidelog.storage.log import Log
-from tidelog.storage.log_config import LogConfig
-from tidelog.storage.log_directory import LOCK_FILE_NAME
-from tidelog.storage.log_loading import open_log
-from tidelog.storage.meta_properties import FILE_NAME as META_PROPERTIES
-from tidelog.storage.offset_checkpoint import (
+from tidelog.storage.directories.clean_shutdown import FILE_NAME as CLEAN_SHUTDOWN
+from tidelog.storage.directories.clean_shutdown import take_clean_shutdown
+from tidelog.storage.directories.log_directory import LOCK_FILE_NAME
+from tidelog.storage.directories.meta_properties import FILE_NAME as META_PROPERTIES
+from tidelog.storage.directories.offset_checkpoint import (
     HIGH_WATERMARKS,
     LOG_START_OFFSETS,
     RECOVERY_POINTS,
     read_offsets,
 )
-from tidelog.storage.partition_directory import (
+from tidelog.storage.directories.partition_directory import (
     METADATA_LOG,
     deleted_directory_name,
     is_deleted_directory,
@@ -47,8 +39,16 @@ from tidelog.storage.partition_directory import (
     partition_directory_name,
     was_directory_of,
 )
-from tidelog.storage.partition_metadata import FILE_NAME as PARTITION_METADATA
-from tidelog.storage.partition_metadata import read_topic_id
+from tidelog.storage.directories.partition_metadata import FILE_NAME as PARTITION_METADATA
+from tidelog.storage.directories.partition_metadata import read_topic_id
+from tidelog.storage.files import CorruptFileError, read_file
+from tidelog.storage.journal.checkpoint import FILE_NAME as JOURNAL_CHECKPOINT
+from tidelog.storage.journal.format import Frame, FrameKind
+from tidelog.storage.journal.reader import JournalContents, read_journal, read_journal_end
+from tidelog.storage.journal.writer import segments_from
+from tidelog.storage.log import Log
+from tidelog.storage.log_config import LogConfig
+from tidelog.storage.log_loading import open_log
 from tidelog.world import World
 
 logger = logging.getLogger(__name__)

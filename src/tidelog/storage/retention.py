@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tidelog.storage.log_config import LogConfig
-from tidelog.storage.segment import Segment
+from tidelog.storage.segment.segment import Segment
 
 
 def count_deletable(

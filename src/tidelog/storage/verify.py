@@ -15,25 +15,25 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tidelog.protocol.record_batch import compute_crc
-from tidelog.storage.clean_shutdown import FILE_NAME as CLEAN_SHUTDOWN
-from tidelog.storage.dump import dump_offset_index, dump_time_index, read_batches
-from tidelog.storage.files import CorruptFileError
-from tidelog.storage.journal_reader import read_journal
-from tidelog.storage.leader_epochs import FILE_NAME as LEADER_EPOCHS
-from tidelog.storage.leader_epochs import LeaderEpochCache
-from tidelog.storage.meta_properties import FILE_NAME as META_PROPERTIES
-from tidelog.storage.meta_properties import read_meta_properties
-from tidelog.storage.offset_checkpoint import (
+from tidelog.storage.directories.clean_shutdown import FILE_NAME as CLEAN_SHUTDOWN
+from tidelog.storage.directories.meta_properties import FILE_NAME as META_PROPERTIES
+from tidelog.storage.directories.meta_properties import read_meta_properties
+from tidelog.storage.directories.offset_checkpoint import (
     HIGH_WATERMARKS,
     LOG_START_OFFSETS,
     RECOVERY_POINTS,
     read_offsets,
 )
-from tidelog.storage.partition_directory import parse_partition_directory
-from tidelog.storage.partition_metadata import FILE_NAME as PARTITION_METADATA
-from tidelog.storage.partition_metadata import read_topic_id
-from tidelog.storage.producer_snapshot import read_snapshot
-from tidelog.storage.transaction_index import TransactionIndex
+from tidelog.storage.directories.partition_directory import parse_partition_directory
+from tidelog.storage.directories.partition_metadata import FILE_NAME as PARTITION_METADATA
+from tidelog.storage.directories.partition_metadata import read_topic_id
+from tidelog.storage.dump import dump_offset_index, dump_time_index, read_batches
+from tidelog.storage.files import CorruptFileError
+from tidelog.storage.journal.reader import read_journal
+from tidelog.storage.leader_epochs import FILE_NAME as LEADER_EPOCHS
+from tidelog.storage.leader_epochs import LeaderEpochCache
+from tidelog.storage.producer_state.snapshot import read_snapshot
+from tidelog.storage.segment.transaction_index import TransactionIndex
 from tidelog.world.files import Files
 from tidelog.world.operating_system.files import OsFiles
 

@@ -152,7 +152,7 @@ class _ThreadBroker:
             raise BrokerError(f"the broker failed: {self._failure}") from self._failure
 
     def _run(self) -> None:
-        from tidelog.server.config import NodeConfig
+        from tidelog.server.configuration.node_config import NodeConfig
         from tidelog.server.process import run_node
 
         try:

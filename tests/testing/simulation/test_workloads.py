@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from tidelog.cluster.controller import Controller
-from tidelog.cluster.partition import Partition
+from tidelog.cluster.controller.controller import Controller
+from tidelog.cluster.replication.partition import Partition
 from tidelog.coordinator.transaction_shard import TransactionShard
-from tidelog.server.shard_host import HostedShard
-from tidelog.storage.key_offsets import KeyOffsets
+from tidelog.server.coordination.shard_host import HostedShard
+from tidelog.storage.compaction.key_offsets import KeyOffsets
 from tidelog.storage.log import Log
 from tidelog.testing.simulation.exploration import run_seed_guarded
 from tidelog.testing.simulation.options import Options

@@ -7,13 +7,13 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from tidelog.protocol.schema import Message
-from tidelog.server.peer_connection import (
+from tidelog.server.network.peer_connection import (
     PeerConnection,
     PeerError,
     PeerOptions,
     PeerTimeout,
 )
-from tidelog.server.reactor import Reactor
+from tidelog.server.network.reactor import Reactor
 from tidelog.server.structured_logs import StructuredLog
 from tidelog.testing.simulation.host import SimulatedHost
 from tidelog.testing.simulation.network import Network

@@ -27,7 +27,7 @@ from tidelog.world.network import BROKEN, READABLE, Address
 from tidelog.world.workers import IsolatedWork, Job, OnCrash, Task, TaskEvent, Worker
 
 if TYPE_CHECKING:
-    from tidelog.server.reactor import Reactor
+    from tidelog.server.network.reactor import Reactor
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

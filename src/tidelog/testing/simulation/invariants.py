@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from tidelog.cluster.partition import Partition
+from tidelog.cluster.replication.partition import Partition
 from tidelog.server.node import Node
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from tidelog.errors import TidelogError
-from tidelog.server.config import NodeConfig
+from tidelog.server.configuration.node_config import NodeConfig
 from tidelog.server.node import Node
 from tidelog.storage.store_options import StoreOptions
 from tidelog.testing.faults import PowerCut

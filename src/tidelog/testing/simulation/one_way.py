@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tidelog.protocol.headers import encode_request
 from tidelog.protocol.schema import Message
-from tidelog.server.reactor import Reactor
+from tidelog.server.network.reactor import Reactor
 from tidelog.testing.simulation.host import SimulatedHost
 from tidelog.testing.simulation.network import SimulatedTransport
 from tidelog.world.network import BROKEN, PEER_CLOSED, READABLE, WRITABLE, Address

@@ -13,21 +13,26 @@ from contextlib import AbstractContextManager, contextmanager
 from itertools import count
 from typing import Any
 
-from tidelog.cluster.partition import Partition, PartitionRead
-from tidelog.cluster.waiting import Waiting
+from tidelog.cluster.replication.partition import Partition, PartitionRead
+from tidelog.cluster.replication.waiting import Waiting
 from tidelog.protocol.errors import ApiError
-from tidelog.server.connection import Connection
 from tidelog.server.delayed import DelayedFetch, DelayedProduce
+from tidelog.server.network.connection import Connection
 from tidelog.server.request import Request
-from tidelog.storage import batch_scan, log_loading, recovery
+from tidelog.storage import log_loading, recovery
 from tidelog.storage.flush import Flush
-from tidelog.storage.journal import Journal
-from tidelog.storage.journal_format import Frame
-from tidelog.storage.journal_writer import JournaledLog, JournalWriter
+from tidelog.storage.journal.format import Frame
+from tidelog.storage.journal.journal import Journal
+from tidelog.storage.journal.writer import JournaledLog, JournalWriter
 from tidelog.storage.log import Log
-from tidelog.storage.log_slice import LogSlice
-from tidelog.storage.producer_snapshot import SnapshotFiles
-from tidelog.storage.producer_state import BatchMetadata, ProducerState, ProducerStates
+from tidelog.storage.producer_state.producer_state import (
+    BatchMetadata,
+    ProducerState,
+    ProducerStates,
+)
+from tidelog.storage.producer_state.snapshot import SnapshotFiles
+from tidelog.storage.segment import batch_scan
+from tidelog.storage.segment.log_slice import LogSlice
 
 PlantedBug = Callable[[], AbstractContextManager[None]]
 

@@ -8,7 +8,7 @@ from typing import Generic, NamedTuple, TypeVar
 from tidelog.protocol.apis.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from tidelog.protocol.errors import ErrorCode
 from tidelog.protocol.schema import Message
-from tidelog.server.peer_connection import PeerError
+from tidelog.server.network.peer_connection import PeerError
 from tidelog.testing.simulation.client import SimulatedClient
 
 Response = TypeVar("Response", bound=Message)

@@ -36,7 +36,7 @@ from tidelog.protocol.apis.metadata import (
 from tidelog.protocol.apis.produce import ProduceResponse
 from tidelog.protocol.errors import ErrorCode
 from tidelog.protocol.topic_partition import TopicPartition
-from tidelog.server.peer_connection import PeerError
+from tidelog.server.network.peer_connection import PeerError
 from tidelog.testing.simulation.client import SimulatedClient
 from tidelog.testing.simulation.workloads.asking import RETRIABLE, ask
 from tidelog.testing.simulation.workloads.consuming import Reader, ReadError

@@ -11,7 +11,7 @@ from tidelog.protocol.apis.consumer_group_heartbeat import (
 )
 from tidelog.protocol.errors import ErrorCode
 from tidelog.protocol.topic_partition import TopicPartition
-from tidelog.server.peer_connection import PeerError
+from tidelog.server.network.peer_connection import PeerError
 from tidelog.testing.simulation.client import SimulatedClient
 from tidelog.testing.simulation.workloads.asking import (
     GROUP,

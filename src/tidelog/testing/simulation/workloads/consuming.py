@@ -15,7 +15,7 @@ from tidelog.protocol.errors import ErrorCode
 from tidelog.protocol.record_batch import iterate_headers
 from tidelog.protocol.records import Record, decode_records
 from tidelog.protocol.topic_partition import TopicPartition
-from tidelog.server.peer_connection import PeerError
+from tidelog.server.network.peer_connection import PeerError
 from tidelog.testing.history import Operation, Polled
 from tidelog.testing.simulation.client import SimulatedClient
 from tidelog.testing.simulation.workloads.asking import RETRIABLE

@@ -10,7 +10,7 @@ from tidelog.protocol.apis.fetch import (
 )
 from tidelog.protocol.errors import ErrorCode
 from tidelog.protocol.topic_partition import TopicPartition
-from tidelog.server.peer_connection import PeerError
+from tidelog.server.network.peer_connection import PeerError
 from tidelog.testing.history import Operation
 from tidelog.testing.simulation.client import SimulatedClient
 from tidelog.testing.simulation.workloads.consuming import Reader

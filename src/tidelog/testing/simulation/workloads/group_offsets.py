@@ -22,7 +22,7 @@ from tidelog.protocol.apis.offset_fetch import (
 )
 from tidelog.protocol.errors import ErrorCode
 from tidelog.protocol.topic_partition import TopicPartition
-from tidelog.server.peer_connection import PeerError
+from tidelog.server.network.peer_connection import PeerError
 from tidelog.testing.simulation.client import SimulatedClient
 from tidelog.testing.simulation.workloads.asking import RETRIABLE, ask
 from tidelog.testing.simulation.workloads.workspace import Workspace

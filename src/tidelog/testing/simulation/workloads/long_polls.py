@@ -17,7 +17,7 @@ from tidelog.protocol.apis.produce import (
 )
 from tidelog.protocol.records import Record, encode_batch
 from tidelog.protocol.topic_partition import TopicPartition
-from tidelog.server.peer_connection import PeerError
+from tidelog.server.network.peer_connection import PeerError
 from tidelog.testing.simulation.client import SimulatedClient
 from tidelog.testing.simulation.simulation import SECOND_US
 from tidelog.testing.simulation.workloads.topics import create_topics, list_offset

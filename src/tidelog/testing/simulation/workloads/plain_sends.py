@@ -18,7 +18,7 @@ from tidelog.protocol.compression import Compression
 from tidelog.protocol.errors import ErrorCode
 from tidelog.protocol.records import Record, encode_batch
 from tidelog.protocol.topic_partition import TopicPartition
-from tidelog.server.peer_connection import PeerError
+from tidelog.server.network.peer_connection import PeerError
 from tidelog.testing.history import Operation, Outcome, Send, check_history
 from tidelog.testing.simulation.client import SimulatedClient
 from tidelog.testing.simulation.options import Options

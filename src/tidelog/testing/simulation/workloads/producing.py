@@ -16,7 +16,7 @@ from tidelog.protocol.apis.produce import (
 from tidelog.protocol.errors import ErrorCode
 from tidelog.protocol.records import Record, encode_batch
 from tidelog.protocol.topic_partition import TopicPartition
-from tidelog.server.peer_connection import PeerError
+from tidelog.server.network.peer_connection import PeerError
 from tidelog.testing.history import Operation, Outcome, Send
 from tidelog.testing.simulation.client import SimulatedClient
 from tidelog.testing.simulation.workloads.asking import RETRIABLE, ask

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from tidelog.protocol.apis.produce import ProduceResponse
 from tidelog.protocol.topic_partition import TopicPartition
-from tidelog.server.peer_connection import PeerError
+from tidelog.server.network.peer_connection import PeerError
 from tidelog.testing.simulation.client import SimulatedClient
 from tidelog.testing.simulation.options import Options
 from tidelog.testing.simulation.workloads.changing_topic import ChangingTopic

@@ -1,0 +1,159 @@
+"""Moving partitions to other brokers.
+
+A reassignment first adds the new replicas beside the old ones (`adding_replicas`,
+`removing_replicas`); when the new ones are in sync, the old ones go. What needs no new replica
+happens at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from tidelog.cluster.controller.controller_settings import ControllerSettings
+from tidelog.cluster.controller.decision import Decision, check_record_limit
+from tidelog.cluster.controller.elections import PartitionRow
+from tidelog.cluster.controller.partition_changes import Election, PartitionChange, is_active
+from tidelog.cluster.controller.placement import check_assignment
+from tidelog.cluster.metadata.image import MetadataImage, PartitionImage
+from tidelog.cluster.metadata.records.topics import PartitionChangeRecord
+from tidelog.protocol.errors import ApiError, ErrorCode
+from tidelog.protocol.schema import Message
+from tidelog.protocol.topic_partition import TopicPartition
+
+
+class Reassignment(NamedTuple):
+    """The wanted replicas; None cancels what is under way."""
+
+    topic: str
+    partition: int
+    replicas: Sequence[int] | None
+
+
+class OngoingReassignment(NamedTuple):
+    topic: str
+    partition: int
+    replicas: tuple[int, ...]
+    adding_replicas: tuple[int, ...]
+    removing_replicas: tuple[int, ...]
+
+
+def alter_partition_reassignments(
+    reassignments: Sequence[Reassignment],
+    image: MetadataImage,
+    settings: ControllerSettings,
+    *,
+    allow_replication_factor_change: bool = True,
+) -> Decision[list[PartitionRow]]:
+    """Begins, changes and cancels reassignments."""
+    records: list[Message] = []
+    rows = []
+    for wanted in reassignments:
+        try:
+            record = _reassign(wanted, image, settings, allow_replication_factor_change)
+        except ApiError as error:
+            rows.append(PartitionRow(wanted.topic, wanted.partition, error))
+            continue
+        if record is not None:
+            records.append(record)
+        rows.append(PartitionRow(wanted.topic, wanted.partition, None))
+    check_record_limit(records)
+    return Decision(records, rows)
+
+
+def _reassign(
+    wanted: Reassignment,
+    image: MetadataImage,
+    settings: ControllerSettings,
+    allow_replication_factor_change: bool,
+) -> PartitionChangeRecord | None:
+    topic = image.topics_by_name.get(wanted.topic)
+    partition = image.partition(wanted.topic, wanted.partition)
+    if topic is None:
+        raise ApiError(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find a topic named {wanted.topic}."
+        )
+    if partition is None:
+        raise ApiError(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            f"Unable to find partition {wanted.topic}:{wanted.partition}.",
+        )
+    change = PartitionChange(
+        topic.topic_id, partition, lambda replica: is_active(image, replica), image
+    )
+    if wanted.replicas is None:
+        unclean = settings.topic_setting(image, topic.name, "unclean.leader.election.enable")
+        _cancel(change, wanted, partition, allow_unclean=unclean.lower() == "true")
+    else:
+        check_assignment(wanted.replicas, image.brokers)
+        staying = len(partition.replicas) - len(partition.adding_replicas)
+        if not allow_replication_factor_change and len(wanted.replicas) != staying:
+            raise ApiError(
+                ErrorCode.INVALID_REPLICATION_FACTOR,
+                f"The replication factor is changed from {staying} to {len(wanted.replicas)}",
+            )
+        _begin(change, wanted.replicas, partition)
+    return change.record()
+
+
+def _begin(change: PartitionChange, target: Sequence[int], partition: PartitionImage) -> None:
+    removing = tuple(replica for replica in partition.replicas if replica not in target)
+    change.adding = tuple(replica for replica in target if replica not in partition.replicas)
+    change.removing = removing
+    change.replicas = (*target, *removing)
+    # Replicas that an earlier reassignment was still adding are not in sync yet either.
+    still_adding = [each for each in partition.adding_replicas if each in target]
+    change.adding += tuple(each for each in still_adding if each not in change.adding)
+
+
+def _cancel(
+    change: PartitionChange,
+    wanted: Reassignment,
+    partition: PartitionImage,
+    *,
+    allow_unclean: bool,
+) -> None:
+    if not partition.is_reassigning:
+        raise ApiError(
+            ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "No partition reassignment is in progress."
+        )
+    adding = set(partition.adding_replicas)
+    change.replicas = tuple(each for each in partition.replicas if each not in adding)
+    change.removing = change.adding = ()
+    isr = tuple(each for each in partition.isr if each not in adding)
+    if not isr:
+        if not allow_unclean:
+            raise ApiError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"Unable to revert partition assignment for {wanted.topic}:{wanted.partition} "
+                "because it would require an unclean leader election.",
+            )
+        isr = change.replicas[:1]
+        change.election = Election.UNCLEAN
+    change.isr = isr
+
+
+def list_reassignments(
+    image: MetadataImage, partitions: Iterable[TopicPartition] | None = None
+) -> list[OngoingReassignment]:
+    """The reassignments under way, of these partitions or of all."""
+    if partitions is None:
+        partitions = (
+            TopicPartition(topic.name, partition.partition)
+            for topic in image.topics_by_name.values()
+            for partition in topic.partitions
+        )
+    ongoing = []
+    for topic, index in partitions:
+        partition = image.partition(topic, index)
+        if partition is not None and partition.is_reassigning:
+            ongoing.append(
+                OngoingReassignment(
+                    topic,
+                    index,
+                    partition.replicas,
+                    partition.adding_replicas,
+                    partition.removing_replicas,
+                )
+            )
+    return ongoing

@@ -1,0 +1,154 @@
+"""A value that may come later, or fail.
+
+Whoever makes a promise settles it once: with a value (`resolve`) or with an error (`fail`). Whoever
+holds it says what is to happen then; if it is settled already that happens at once, so nobody has
+to tell an early value from a late one. Promises belong to one thread, and know no time: who wants a
+deadline fails the promise from a timer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, TypeVar
+
+from tidelog.errors import TidelogError
+
+Value = TypeVar("Value")
+Next = TypeVar("Next")
+
+
+class Promise(Generic[Value]):
+    """Made unsettled; `Promise.of` and `Promise.failed` make settled ones."""
+
+    __slots__ = ("_callbacks", "_error", "_value", "is_done")
+
+    def __init__(self) -> None:
+        self.is_done = False
+        self._value: Value | None = None
+        self._error: TidelogError | None = None
+        self._callbacks: list[Callable[[Promise[Value]], None]] = []
+
+    @classmethod
+    def of(cls, value: Value) -> Promise[Value]:
+        """A promise that is kept already."""
+        promise = cls()
+        promise.resolve(value)
+        return promise
+
+    @classmethod
+    def failed(cls, error: TidelogError) -> Promise[Value]:
+        """A promise that has failed already."""
+        promise = cls()
+        promise.fail(error)
+        return promise
+
+    @property
+    def error(self) -> TidelogError | None:
+        """Why it failed, once it has."""
+        return self._error
+
+    def result(self) -> Value:
+        """The value; raises the error of a promise that failed. Only once it is settled."""
+        assert self.is_done, "the promise is not settled yet"
+        if self._error is not None:
+            raise self._error
+        return self._value  # type: ignore[return-value]
+
+    def resolve(self, value: Value) -> None:
+        """Here is the value."""
+        assert not self.is_done, "a promise is settled once"
+        self._value = value
+        self._settled()
+
+    def fail(self, error: TidelogError) -> None:
+        """There will be no value."""
+        assert not self.is_done, "a promise is settled once"
+        self._error = error
+        self._settled()
+
+    def settle_like(self, other: Promise[Value]) -> None:
+        """Take over the value or the error of a settled promise."""
+        assert other.is_done, "the promise is not settled yet"
+        assert not self.is_done, "a promise is settled once"
+        self._value, self._error = other._value, other._error
+        self._settled()
+
+    def when_done(self, callback: Callable[[Promise[Value]], None]) -> None:
+        """Call `callback(self)` when the promise is settled, at once if it is.
+
+        Callbacks run in the order in which they were added. One that raises keeps no other from
+        running; the first exception then goes to whoever settled the promise.
+        """
+        if self.is_done:
+            callback(self)
+        else:
+            self._callbacks.append(callback)
+
+    def then(self, make: Callable[[Value], Next]) -> Promise[Next]:
+        """What `make` makes of the value. An error passes through, and a TidelogError that `make`
+        raises fails what is returned here."""
+        made: Promise[Next] = Promise()
+
+        def done(promise: Promise[Value]) -> None:
+            try:
+                value = make(promise.result())
+            except TidelogError as error:
+                made.fail(error)
+            else:
+                made.resolve(value)
+
+        self.when_done(done)
+        return made
+
+    def then_wait(self, go_on: Callable[[Value], Promise[Next]]) -> Promise[Next]:
+        """Like `then`, for a next step that is itself a promise."""
+        following: Promise[Next] = Promise()
+
+        def done(promise: Promise[Value]) -> None:
+            try:
+                step = go_on(promise.result())
+            except TidelogError as error:
+                following.fail(error)
+            else:
+                step.when_done(following.settle_like)
+
+        self.when_done(done)
+        return following
+
+    def _settled(self) -> None:
+        self.is_done = True
+        callbacks, self._callbacks = self._callbacks, []
+        first_failure: Exception | None = None
+        for callback in callbacks:
+            try:
+                callback(self)
+            except Exception as failure:  # noqa: BLE001 - raised below, after all have run
+                first_failure = first_failure or failure
+        if first_failure is not None:
+            raise first_failure
+
+
+def gather(promises: Sequence[Promise[Value]]) -> Promise[list[Value]]:
+    """All values, in the order of the promises; fails with the first of their errors in that order
+    once all are settled."""
+    gathered: Promise[list[Value]] = Promise()
+    left = len(promises)
+
+    def done(_: Promise[Any]) -> None:
+        nonlocal left
+        left -= 1
+        if not left:
+            finish()
+
+    def finish() -> None:
+        error = next((each.error for each in promises if each.error is not None), None)
+        if error is not None:
+            gathered.fail(error)
+        else:
+            gathered.resolve([each.result() for each in promises])
+
+    if not promises:
+        finish()
+    for promise in promises:
+        promise.when_done(done)
+    return gathered

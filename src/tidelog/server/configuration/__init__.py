@@ -1,0 +1,1 @@
+"""Where a node's settings come from."""

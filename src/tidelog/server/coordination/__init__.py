@@ -1,0 +1,1 @@
+"""Coordinators on a node: shards on their partitions, markers, producer ids."""

@@ -1,0 +1,484 @@
+"""Runs the state machines of a coordinator on the partitions of its internal topic.
+
+A partition of the internal topic that this node leads is a shard's home. Taking it over replays its
+log, in slices between which the loop serves others; until that is done requests are told to wait.
+Then every request goes the same way: the shard decides, its records are appended as one batch and
+replayed, and the answer leaves when the partition's high watermark has passed them. An answer
+without records waits for the records before it, so nobody is told what a crash could take back.
+Losing the partition drops the shard and sends everybody who waits to look for the new coordinator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from math import inf
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from tidelog.cluster.replication.waiting import COMMITTED
+from tidelog.coordinator.record_pairs import Pair, record_pairs
+from tidelog.coordinator.shard import (
+    Outcome,
+    RecordCodec,
+    Reply,
+    Shard,
+    append_refusal,
+)
+from tidelog.protocol.control_records import EndMarker, decode_control
+from tidelog.protocol.errors import ApiError, ErrorCode, ProtocolError
+from tidelog.protocol.record_batch import iterate_headers
+from tidelog.protocol.records import Record, decode_records, encode_batch, records_section
+from tidelog.storage.append_result import Origin
+
+if TYPE_CHECKING:
+    from tidelog.cluster.metadata.image import MetadataImage
+    from tidelog.cluster.replication.partition import Partition
+    from tidelog.server.network.reactor import Timer
+    from tidelog.server.node import Node
+
+AnyShard = TypeVar("AnyShard", bound=Shard)
+Response = TypeVar("Response")
+
+# done(response, None) or done(None, error); called once.
+Done = Callable[[Response | None, ApiError | None], None]
+LoadPairs = Callable[[AnyShard, list[Pair], int, int], None]
+
+_LOAD_SLICE_BYTES = 1 << 20
+_LOAD_SLICE_S = 0.02
+_TIMER_SLACK_S = 0.001
+# The clock was set if it has moved so much against the time that has passed.
+_CLOCK_SET_MS_MIN = 200
+# What a record has besides its key and value, at most.
+_RECORD_OVERHEAD = 32
+_GONE = object()
+
+
+class _Undelivered:
+    """Answers, and what is to be done, once the records before `next_offset` are committed."""
+
+    __slots__ = ("_hosted", "effects", "next_offset", "notify", "replies")
+
+    def __init__(
+        self,
+        hosted: HostedShard[Any],
+        next_offset: int,
+        notify: Callable[[ApiError | None], None] | None,
+        replies: list[Reply],
+        effects: list[Any],
+    ) -> None:
+        self._hosted = hosted
+        self.next_offset = next_offset
+        self.notify = notify
+        self.replies = replies
+        self.effects = effects
+
+    def reached(self, place: int, /) -> None:
+        self._hosted.committed(self)
+
+    def refused(self, place: int, code: ErrorCode, /) -> None:
+        self._hosted.not_committed(self, code)
+
+
+class HostedShard(Generic[AnyShard]):
+    """One shard and its partition, from taking over to losing it."""
+
+    def __init__(self, host: ShardHost[AnyShard], shard: AnyShard, partition: Partition) -> None:
+        self.shard = shard
+        self.partition = partition
+        self.leader_epoch = partition.leader_epoch
+        self.index = partition.partition
+        self.is_loaded = False
+        self.is_closed = False
+        self._host = host
+        self._load_offset = partition.log_start_offset
+        self._written_offset = 0
+        self._undelivered: dict[_Undelivered, None] = {}
+        self._timer: Timer | None = None
+        self._timer_ms = 0
+        self._clock_ahead_ms = self._clock_ahead(host.node.now_ms())
+
+    # Loading
+
+    def load_slice(self) -> bool:
+        """Replays for a moment; true when everything is replayed."""
+        monotonic = self._host.node.world.monotonic
+        give_way_at = monotonic() + _LOAD_SLICE_S
+        log = self.partition.log
+        while self._load_offset < log.log_end_offset:
+            found = log.read(self._load_offset, _LOAD_SLICE_BYTES, log.log_end_offset)
+            if found.file_slice is None:
+                # What compaction or deletion left of the log has no record here.
+                self._load_offset = max(found.next_offset, log.log_start_offset)
+                if found.next_offset <= found.offset:
+                    break
+                continue
+            self._load_batches(found.file_slice.read(log.files))
+            self._load_offset = found.next_offset
+            if monotonic() >= give_way_at:
+                return self._load_offset >= log.log_end_offset
+        return True
+
+    def _load_batches(self, data: bytes) -> None:
+        view = memoryview(data)
+        for at, header in iterate_headers(view):
+            batch = view[at : at + header.size_bytes]
+            producer_id = header.producer_id if header.is_transactional else -1
+            producer_epoch = header.producer_epoch
+            if header.is_control:
+                for record in decode_records(batch, header):
+                    marker = decode_control(record)
+                    if isinstance(marker, EndMarker):
+                        self.shard.replay_end_marker(producer_id, producer_epoch, marker.is_commit)
+                continue
+            pairs = record_pairs(records_section(batch, header), header.record_count)
+            self._host.load_pairs(self.shard, pairs, producer_id, producer_epoch)
+
+    def loaded(self) -> None:
+        self.is_loaded = True
+        self._written_offset = self.partition.log_end_offset
+        for outcome in self.shard.loaded(self._now_ms()):
+            self.carry_out(outcome)
+        self._arm_timer()
+
+    # Working
+
+    def submit(
+        self, operation: Callable[[AnyShard, int], Outcome[Response]], done: Done[Response]
+    ) -> None:
+        try:
+            outcome = operation(self.shard, self._now_ms())
+        except ApiError as error:
+            done(None, error)
+            return
+        if outcome.response is None:
+            # Parked: the shard has the request's ticket.
+            self.carry_out(outcome)
+        else:
+            self.carry_out(outcome, partial(_finish, done, outcome))
+        self._arm_timer()
+
+    def carry_out(
+        self, outcome: Outcome[Any], notify: Callable[[ApiError | None], None] | None = None
+    ) -> None:
+        """Appends, replays, settles, and has the answers wait for the commit."""
+        error = self._write(outcome) if outcome.records else None
+        follow_up = None if outcome.settle is None else outcome.settle(error)
+        if follow_up is not None:
+            # Before any answer: an answer lets its connection's next request in, which must not
+            # come between a decision and its records.
+            self.carry_out(follow_up)
+        if error is not None:
+            if notify is not None:
+                notify(error)
+            self._answer(outcome.replies, error)
+        elif notify is not None or outcome.replies or outcome.effects:
+            self._when_committed(notify, outcome.replies, outcome.effects)
+
+    def _write(self, outcome: Outcome[Any]) -> ApiError | None:
+        now_ms = self._host.node.now_ms()
+        batches = self._encode(outcome, now_ms)
+        try:
+            result = self.partition.append_as_leader(
+                memoryview(batches), now_ms, origin=Origin.COORDINATOR
+            )
+        except ApiError as error:
+            return error
+        self._written_offset = result.next_offset
+        producer_id = outcome.producer_id
+        producer_epoch = outcome.producer_epoch
+        for record in outcome.records:
+            self.shard.replay(record, producer_id, producer_epoch)
+        return None
+
+    def _encode(self, outcome: Outcome[Any], now_ms: int) -> bytearray:
+        """The records as batches that the topic takes, nearly always one; all of them are appended
+        by one call, which takes everything or nothing."""
+        limit_bytes = self.partition.log.config.max_message_bytes // 2
+        encode = self._host.codec.encode
+        batches = bytearray()
+        rows: list[Record] = []
+        size_bytes = 0
+        for record in outcome.records:
+            key, value = encode(record)
+            size_bytes += len(key) + (len(value) if value is not None else 0) + _RECORD_OVERHEAD
+            if size_bytes > limit_bytes and rows:
+                batches += self._encode_batch(outcome, rows)
+                rows = []
+                size_bytes = 0
+            rows.append(Record(len(rows), now_ms, key, value))
+        batch = self._encode_batch(outcome, rows)
+        return batches + batch if batches else batch
+
+    def _encode_batch(self, outcome: Outcome[Any], rows: list[Record]) -> bytearray:
+        return encode_batch(
+            rows,
+            producer_id=outcome.producer_id,
+            producer_epoch=outcome.producer_epoch,
+            is_transactional=outcome.producer_id >= 0,
+        )
+
+    def _when_committed(
+        self,
+        notify: Callable[[ApiError | None], None] | None,
+        replies: list[Reply],
+        effects: list[Any],
+    ) -> None:
+        # In order: what comes behind an answer that is on its way waits for it.
+        if not self._undelivered and self._written_offset <= self.partition.high_watermark:
+            self._deliver(notify, replies, effects)
+            return
+        undelivered = _Undelivered(self, self._written_offset, notify, replies, effects)
+        self._undelivered[undelivered] = None
+        deadline = self._host.node.world.monotonic() + self._host.commit_timeout_s
+        self._wait_for(undelivered, deadline)
+
+    def _wait_for(self, undelivered: _Undelivered, deadline: float = inf) -> None:
+        self._host.node.waiting.wait(
+            self.partition,
+            self.leader_epoch,
+            COMMITTED,
+            undelivered.next_offset,
+            undelivered,
+            deadline=deadline,
+        )
+
+    def committed(self, undelivered: _Undelivered) -> None:
+        if self._undelivered.pop(undelivered, _GONE) is not _GONE:
+            self._deliver(undelivered.notify, undelivered.replies, undelivered.effects)
+
+    def not_committed(self, undelivered: _Undelivered, code: ErrorCode) -> None:
+        """A disk or a replica is slow, or the partition is not ours any more."""
+        if code is not ErrorCode.REQUEST_TIMED_OUT:
+            self._host.lost(self)
+            return
+        if undelivered not in self._undelivered:
+            return
+        self._refuse(undelivered, ApiError(code))
+        if undelivered.effects:
+            # What is to be done once the records are committed still waits for that.
+            self._wait_for(undelivered)
+        else:
+            del self._undelivered[undelivered]
+
+    def _deliver(
+        self,
+        notify: Callable[[ApiError | None], None] | None,
+        replies: list[Reply],
+        effects: list[Any],
+    ) -> None:
+        if notify is not None:
+            notify(None)
+        for reply in replies:
+            reply.ticket.answer(reply.response)
+        if effects:
+            self._host.on_effects(self.index, effects)
+
+    def _refuse(self, undelivered: _Undelivered, error: ApiError) -> None:
+        notify, replies = undelivered.notify, undelivered.replies
+        undelivered.notify, undelivered.replies = None, []
+        if notify is not None:
+            notify(error)
+        self._answer(replies, error)
+
+    def _answer(self, replies: Iterable[Reply], error: ApiError | None) -> None:
+        """Parked requests; in case of an error the code takes the place of what was decided."""
+        for reply in replies:
+            if error is not None:
+                reply.response.error_code = append_refusal(error)
+            reply.ticket.answer(reply.response)
+
+    # Time
+
+    def _now_ms(self) -> int:
+        """The time for the shard, which hears first when the clock was set."""
+        now_ms = self._host.node.now_ms()
+        set_by_ms = self._clock_ahead(now_ms) - self._clock_ahead_ms
+        if abs(set_by_ms) >= _CLOCK_SET_MS_MIN:
+            self._clock_ahead_ms += set_by_ms
+            self.shard.clock_was_set(set_by_ms)
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+                self._arm_timer()
+        return now_ms
+
+    def _clock_ahead(self, now_ms: int) -> int:
+        """How far the clock is ahead of the time that passes steadily."""
+        return now_ms - int(self._host.node.world.monotonic() * 1000)
+
+    def _arm_timer(self) -> None:
+        """Cost when the next deadline is not sooner than the one armed: two comparisons."""
+        deadline_ms = self.shard.next_deadline_ms()
+        if deadline_ms is None or self.is_closed:
+            return
+        if self._timer is not None:
+            if self._timer_ms <= deadline_ms:
+                return
+            self._timer.cancel()
+        self._timer_ms = deadline_ms
+        delay_s = max(deadline_ms - self._host.node.now_ms(), 0) / 1000
+        self._timer = self._host.node.reactor.call_later(delay_s + _TIMER_SLACK_S, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        if self.is_closed:
+            return
+        try:
+            for outcome in self.shard.tick(self._now_ms()):
+                self.carry_out(outcome)
+        finally:
+            self._arm_timer()
+
+    # The end
+
+    def close(self) -> None:
+        if self.is_closed:
+            return
+        self.is_closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        moved = ApiError(ErrorCode.NOT_COORDINATOR, "the coordinator has moved")
+        undelivered, self._undelivered = self._undelivered, {}
+        for each in undelivered:
+            self._refuse(each, moved)
+        self._answer(self.shard.unload(), None)
+
+
+class ShardHost(Generic[AnyShard]):
+    """The shards of one internal topic on this node.
+
+    load_pairs: replays keys and values as they are in the log; the default uses the codec.
+    on_effects: carries out what committed outcomes asked for, with the shard's index.
+    on_loaded: is told when a shard takes requests.
+    """
+
+    def __init__(
+        self,
+        node: Node,
+        topic: str,
+        codec: RecordCodec,
+        make_shard: Callable[[int], AnyShard],
+        *,
+        load_pairs: LoadPairs[AnyShard] | None = None,
+        on_effects: Callable[[int, list[Any]], None] = lambda index, effects: None,
+        on_loaded: Callable[[int, AnyShard], None] = lambda index, shard: None,
+    ) -> None:
+        self.node = node
+        self.topic = topic
+        self.codec = codec
+        self.load_pairs = load_pairs or self._load_pairs
+        self.on_effects = on_effects
+        self.commit_timeout_s = node.config.offsets_commit_timeout_ms / 1000
+        self._make_shard = make_shard
+        self._on_loaded = on_loaded
+        self._hosted: dict[int, HostedShard[AnyShard]] = {}
+
+    def partition_count(self) -> int:
+        """0 while the topic does not exist."""
+        topic = self.node.image.topics_by_name.get(self.topic)
+        return 0 if topic is None else len(topic.partitions)
+
+    def refresh(self, image: MetadataImage) -> None:
+        """Takes over what this node leads now and drops what it leads no more."""
+        for hosted in list(self._hosted.values()):
+            partition = self.node.partitions.get(self.topic, hosted.index)
+            if (
+                partition is not hosted.partition
+                or not partition.is_leader
+                or partition.leader_epoch != hosted.leader_epoch
+            ):
+                self.lost(hosted)
+        topic = image.topics_by_name.get(self.topic)
+        for each in () if topic is None else topic.partitions:
+            partition = self.node.partitions.get(self.topic, each.partition)
+            if partition is not None and partition.is_leader and each.partition not in self._hosted:
+                self._take_over(partition)
+
+    def submit(
+        self,
+        index: int,
+        operation: Callable[[AnyShard, int], Outcome[Response]],
+        done: Done[Response],
+    ) -> None:
+        """Runs `operation(shard, now_ms)`. `done` gets the response when it is safe to send, at
+        once or later, or the error; it is not called for a request that the shard parked."""
+        hosted = self._hosted.get(index)
+        if hosted is None:
+            if self.partition_count() == 0:
+                done(None, ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+            else:
+                done(None, ApiError(ErrorCode.NOT_COORDINATOR))
+        elif not hosted.is_loaded:
+            done(None, ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
+        else:
+            hosted.submit(operation, done)
+
+    def carry_out(self, index: int, outcome: Outcome[Any]) -> None:
+        """For outcomes that no request asked for."""
+        hosted = self._hosted.get(index)
+        if hosted is not None and hosted.is_loaded:
+            hosted.carry_out(outcome)
+
+    def end_marker_appended(
+        self, index: int, producer_id: int, producer_epoch: int, committed: bool
+    ) -> None:
+        """A transaction's marker is in the partition; while it loads, loading will find it."""
+        hosted = self._hosted.get(index)
+        if hosted is not None and hosted.is_loaded:
+            hosted.shard.replay_end_marker(producer_id, producer_epoch, committed)
+
+    def shards(self) -> list[tuple[int, AnyShard]]:
+        """Those that are loading included."""
+        return [(hosted.index, hosted.shard) for hosted in self._hosted.values()]
+
+    def loaded_shards(self) -> list[tuple[int, AnyShard]]:
+        return [(each.index, each.shard) for each in self._hosted.values() if each.is_loaded]
+
+    def is_loading(self) -> bool:
+        return any(not hosted.is_loaded for hosted in self._hosted.values())
+
+    def lost(self, hosted: HostedShard[AnyShard]) -> None:
+        if self._hosted.get(hosted.index) is hosted:
+            del self._hosted[hosted.index]
+        hosted.close()
+
+    def close(self) -> None:
+        for hosted in list(self._hosted.values()):
+            self.lost(hosted)
+
+    def _take_over(self, partition: Partition) -> None:
+        hosted = HostedShard(self, self._make_shard(partition.partition), partition)
+        self._hosted[hosted.index] = hosted
+        self._load(hosted)
+
+    def _load(self, hosted: HostedShard[AnyShard]) -> None:
+        if hosted.is_closed:
+            return
+        try:
+            finished = hosted.load_slice()
+        except (ApiError, ProtocolError) as error:
+            self.node.log.error(
+                "coordinator_load_failed", topic=self.topic, partition=hosted.index, error=error
+            )
+            self.lost(hosted)
+            return
+        if not finished:
+            self.node.reactor.call_soon(lambda: self._load(hosted))
+            return
+        self._on_loaded(hosted.index, hosted.shard)
+        hosted.loaded()
+
+    def _load_pairs(
+        self, shard: AnyShard, pairs: list[Pair], producer_id: int, producer_epoch: int
+    ) -> None:
+        for key, value in pairs:
+            record = self.codec.decode(key, value)
+            if record is not None:
+                shard.replay(record, producer_id, producer_epoch)
+
+
+def _finish(done: Done[Any], outcome: Outcome[Any], error: ApiError | None) -> None:
+    if error is None:
+        done(outcome.response, None)
+    else:
+        done(None, ApiError(append_refusal(error), str(error)))

@@ -1,0 +1,203 @@
+"""The transaction coordinator of the node: the shards of `__transaction_state`, the markers they
+ask for, and the way of a request to its shard."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+from tidelog.cluster.features import TRANSACTION_VERSION
+from tidelog.cluster.topic_names import TRANSACTION_STATE_TOPIC
+from tidelog.coordinator.records.transaction import TRANSACTION_STATE
+from tidelog.coordinator.shard import Outcome
+from tidelog.coordinator.transaction_shard import (
+    TransactionOptions,
+    TransactionShard,
+    WriteMarkers,
+)
+from tidelog.protocol.errors import ApiError, ErrorCode
+from tidelog.protocol.topic_partition import TopicPartition
+from tidelog.server.coordination.internal_topics import partition_for
+from tidelog.server.coordination.producer_ids import ProducerIds
+from tidelog.server.coordination.shard_host import Done, ShardHost
+from tidelog.server.coordination.transaction_markers import TransactionMarkers
+from tidelog.server.coordination.transactional_appends import TransactionalAppends
+
+if TYPE_CHECKING:
+    from tidelog.cluster.metadata.image import MetadataDelta, MetadataImage
+    from tidelog.server.network.reactor import Timer
+    from tidelog.server.node import Node
+
+Result = TypeVar("Result")
+Operation = Callable[[TransactionShard, int], Outcome[Result]]
+
+_COMPLETE_RETRY_S = 1.0
+# How long a request that needs the previous transaction to be over waits for that here, where it
+# is a matter of milliseconds, before its client is told to ask again.
+_COMPLETION_WAIT_S = 1.0
+
+
+class TransactionCoordinator:
+    """`node.transactions`. Start it once the node's partitions are there."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self.producer_ids = ProducerIds(node)
+        self.markers = TransactionMarkers(node)
+        self.appends = TransactionalAppends(node, self)
+        self.host: ShardHost[TransactionShard] = ShardHost(
+            node,
+            TRANSACTION_STATE_TOPIC,
+            TRANSACTION_STATE,
+            self._make_shard,
+            on_effects=self._write_markers,
+        )
+        self._completion_waiters: dict[str, list[_Waiter]] = {}
+
+    def start(self) -> None:
+        self.host.refresh(self._node.image)
+        self._node.metadata.listeners.append(self._metadata_changed)
+
+    def close(self) -> None:
+        self.markers.close()
+        self.host.close()
+
+    # Requests
+
+    def submit(
+        self, transactional_id: str, operation: Operation[Result], done: Done[Result]
+    ) -> None:
+        """Runs `operation` on the shard of a transactional id; see `ShardHost.submit`."""
+        count = self.host.partition_count()
+        if count == 0:
+            done(None, ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+            return
+        self.host.submit(partition_for(transactional_id, count), operation, done)
+
+    def shard_of(self, transactional_id: str) -> TransactionShard:
+        """For questions that change nothing. Raises ApiError while nobody can answer them here."""
+        count = self.host.partition_count()
+        if count == 0:
+            raise ApiError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
+        index = partition_for(transactional_id, count)
+        if index in dict(self.host.loaded_shards()):
+            return dict(self.host.loaded_shards())[index]
+        if index in dict(self.host.shards()):
+            raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        raise ApiError(ErrorCode.NOT_COORDINATOR)
+
+    def add_partitions(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: list[TopicPartition],
+        client_transaction_version: int,
+        done: Callable[[ErrorCode], None],
+    ) -> None:
+        """Makes partitions part of a transaction. While the previous one completes, this waits a
+        moment for it rather than sending the client into its back-off."""
+
+        def add(shard: TransactionShard, now_ms: int) -> Outcome[ErrorCode]:
+            return shard.add_partitions(
+                transactional_id,
+                producer_id,
+                producer_epoch,
+                partitions,
+                now_ms,
+                client_transaction_version=client_transaction_version,
+            )
+
+        def finish(_: ErrorCode | None, error: ApiError | None) -> None:
+            done(ErrorCode.NONE if error is None else error.code)
+
+        def finish_or_wait(code: ErrorCode | None, error: ApiError | None) -> None:
+            if error is not None and error.code is ErrorCode.CONCURRENT_TRANSACTIONS:
+                self._when_complete(
+                    transactional_id, lambda: self.submit(transactional_id, add, finish)
+                )
+            else:
+                finish(code, error)
+
+        self.submit(transactional_id, add, finish_or_wait)
+
+    # Markers
+
+    def _write_markers(self, index: int, effects: list[WriteMarkers]) -> None:
+        partition = self._node.partitions.get(TRANSACTION_STATE_TOPIC, index)
+        if partition is None:
+            return
+        for markers in effects:
+            complete = partial(self._complete, index, markers)
+            self.markers.write(markers, partition.leader_epoch, complete)
+
+    def _complete(self, index: int, markers: WriteMarkers) -> None:
+        self.host.submit(
+            index,
+            lambda shard, now_ms: shard.markers_written(markers, now_ms),
+            partial(self._completed, index, markers),
+        )
+        self._release(markers.transactional_id)
+
+    def _completed(
+        self, index: int, markers: WriteMarkers, _: ErrorCode | None, error: ApiError | None
+    ) -> None:
+        # Without its record the transaction would stay prepared; who took over the partition
+        # meanwhile writes the markers again.
+        if error is not None and error.code is not ErrorCode.NOT_COORDINATOR:
+            self._node.reactor.call_later(
+                _COMPLETE_RETRY_S, partial(self._complete, index, markers)
+            )
+
+    def _when_complete(self, transactional_id: str, go_on: Callable[[], None]) -> None:
+        """Calls `go_on` when the transaction's markers are written, or after a while anyway."""
+        waiter = _Waiter(go_on)
+        waiters = self._completion_waiters.setdefault(transactional_id, [])
+        waiters.append(waiter)
+
+        def give_up() -> None:
+            waiters.remove(waiter)
+            if not waiters and self._completion_waiters.get(transactional_id) is waiters:
+                del self._completion_waiters[transactional_id]
+            go_on()
+
+        waiter.timer = self._node.reactor.call_later(_COMPLETION_WAIT_S, give_up)
+
+    def _release(self, transactional_id: str) -> None:
+        for waiter in self._completion_waiters.pop(transactional_id, ()):
+            if waiter.timer is not None:
+                waiter.timer.cancel()
+            waiter.go_on()
+
+    # Shards
+
+    def _make_shard(self, index: int) -> TransactionShard:
+        return TransactionShard(self._options(self._node.image), self.producer_ids.take)
+
+    def _options(self, image: MetadataImage) -> TransactionOptions:
+        config = self._node.config
+        return TransactionOptions(
+            timeout_max_ms=config.transaction_max_timeout_ms,
+            transactional_id_expiration_ms=config.transactional_id_expiration_ms,
+            abort_check_interval_ms=config.transaction_abort_timed_out_transaction_cleanup_interval_ms,
+            expiry_check_interval_ms=config.transaction_remove_expired_transaction_cleanup_interval_ms,
+            transaction_version=image.features.get(TRANSACTION_VERSION, 0),
+        )
+
+    def _metadata_changed(
+        self, old: MetadataImage, new: MetadataImage, delta: MetadataDelta
+    ) -> None:
+        self.host.refresh(new)
+        if delta.features or delta.configs:
+            options = self._options(new)
+            for _, shard in self.host.shards():
+                shard.options = options
+
+
+class _Waiter:
+    __slots__ = ("go_on", "timer")
+
+    def __init__(self, go_on: Callable[[], None]) -> None:
+        self.go_on = go_on
+        self.timer: Timer | None = None

@@ -1,0 +1,1 @@
+"""Handlers about brokers, the quorum and features."""

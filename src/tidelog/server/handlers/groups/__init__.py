@@ -1,0 +1,1 @@
+"""Handlers about groups and their offsets."""

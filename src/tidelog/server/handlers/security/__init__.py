@@ -1,0 +1,1 @@
+"""Handlers about credentials, access control and tokens."""

@@ -1,0 +1,1 @@
+"""Handlers about settings, quotas and client metrics."""

@@ -1,0 +1,1 @@
+"""Handlers about topics and their partitions."""

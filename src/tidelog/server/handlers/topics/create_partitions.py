@@ -1,0 +1,64 @@
+"""CreatePartitions: topics grow to a new number of partitions; the answer names each of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidelog.cluster.controller.topic_changes import PartitionAddition
+from tidelog.protocol.api_keys import ApiKey
+from tidelog.protocol.apis.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopicResult,
+)
+from tidelog.protocol.errors import ApiError
+from tidelog.server.decisions import answer_when_committed
+from tidelog.server.mutation_quota import MutationQuota
+
+if TYPE_CHECKING:
+    from tidelog.server.node import Node
+    from tidelog.server.request import Deferred, Request
+
+API = ApiKey.CREATE_PARTITIONS
+VERSIONS = (0, 3)
+REQUEST = CreatePartitionsRequest
+
+# From here on clients know THROTTLING_QUOTA_EXCEEDED.
+_QUOTA_ERROR_FROM = 3
+
+
+def handle(
+    node: Node, request: Request, body: CreatePartitionsRequest
+) -> CreatePartitionsResponse | Deferred:
+    additions = [
+        PartitionAddition(
+            topic.name,
+            topic.count,
+            None
+            if topic.assignments is None
+            else [tuple(each.broker_ids) for each in topic.assignments],
+        )
+        for topic in body.topics
+    ]
+    quota = MutationQuota(node, request, refuses_from=_QUOTA_ERROR_FROM)
+    decision = node.controller.create_partitions(
+        additions, node.metadata.latest, validate_only=body.validate_only, charge=quota.charge
+    )
+    response = CreatePartitionsResponse(
+        throttle_time_ms=quota.throttle(),
+        results=[_row(row.name, row.error) for row in decision.rows],
+    )
+    return answer_when_committed(node, request, decision.records, lambda: response)
+
+
+def error_response(body: CreatePartitionsRequest, error: ApiError) -> CreatePartitionsResponse:
+    names = dict.fromkeys(topic.name for topic in body.topics)
+    return CreatePartitionsResponse(results=[_row(name, error) for name in names])
+
+
+def _row(name: str, error: ApiError | None) -> CreatePartitionsTopicResult:
+    if error is None:
+        return CreatePartitionsTopicResult(name=name)
+    return CreatePartitionsTopicResult(
+        name=name, error_code=error.code, error_message=error.message
+    )

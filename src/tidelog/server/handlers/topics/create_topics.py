@@ -1,0 +1,106 @@
+"""CreateTopics: new topics, each decided by itself.
+
+A topic may leave its number of partitions and replicas (-1) to the node. From version 5 the answer
+tells what the topic got, settings included.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidelog.cluster.controller.topic_changes import CreatedTopic, NewTopic
+from tidelog.cluster.settings.config_description import describe_topic_config
+from tidelog.cluster.settings.topic_config import NOT_KAFKAS
+from tidelog.protocol.api_keys import ApiKey
+from tidelog.protocol.apis.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from tidelog.protocol.errors import ApiError, ErrorCode
+from tidelog.server.configuration.config_layers import broker_config_layers
+from tidelog.server.decisions import answer_when_committed
+from tidelog.server.mutation_quota import MutationQuota
+
+if TYPE_CHECKING:
+    from tidelog.server.node import Node
+    from tidelog.server.request import Deferred, Request
+
+API = ApiKey.CREATE_TOPICS
+VERSIONS = (2, 7)
+REQUEST = CreateTopicsRequest
+
+# From here on clients know THROTTLING_QUOTA_EXCEEDED.
+_QUOTA_ERROR_FROM = 6
+
+
+def handle(
+    node: Node, request: Request, body: CreateTopicsRequest
+) -> CreateTopicsResponse | Deferred:
+    rejected: dict[str, ApiError] = {}
+    topics: list[NewTopic] = []
+    for topic in body.topics:
+        try:
+            topics.append(_new_topic(topic))
+        except ApiError as error:
+            rejected[topic.name] = error
+    quota = MutationQuota(node, request, refuses_from=_QUOTA_ERROR_FROM)
+    decision = node.controller.create_topics(
+        topics, node.metadata.latest, validate_only=body.validate_only, charge=quota.charge
+    )
+    rows = [_error_row(name, error) for name, error in rejected.items()]
+    asked = {topic.name: topic for topic in topics}
+    rows += [_created_row(node, asked[created.name], created) for created in decision.rows]
+    response = CreateTopicsResponse(throttle_time_ms=quota.throttle(), topics=rows)
+    return answer_when_committed(node, request, decision.records, lambda: response)
+
+
+def error_response(body: CreateTopicsRequest, error: ApiError) -> CreateTopicsResponse:
+    names = dict.fromkeys(topic.name for topic in body.topics)
+    return CreateTopicsResponse(topics=[_error_row(name, error) for name in names])
+
+
+def _new_topic(topic: CreatableTopic) -> NewTopic:
+    assignments = {each.partition_index: tuple(each.broker_ids) for each in topic.assignments}
+    if len(assignments) < len(topic.assignments):
+        raise ApiError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT, "A partition is assigned more than once."
+        )
+    configs = {each.name: each.value for each in topic.configs}
+    if len(configs) < len(topic.configs):
+        raise ApiError(ErrorCode.INVALID_REQUEST, "A setting is given more than once.")
+    return NewTopic(
+        topic.name, topic.num_partitions, topic.replication_factor, assignments, configs
+    )
+
+
+def _error_row(name: str, error: ApiError) -> CreatableTopicResult:
+    return CreatableTopicResult(
+        name=name, error_code=error.code, error_message=error.message, configs=[]
+    )
+
+
+def _created_row(node: Node, asked: NewTopic, created: CreatedTopic) -> CreatableTopicResult:
+    if created.error is not None:
+        return _error_row(created.name, created.error)
+    overrides = {name: value for name, value in asked.configs.items() if value is not None}
+    return CreatableTopicResult(
+        name=created.name,
+        topic_id=created.topic_id,
+        num_partitions=created.partition_count,
+        replication_factor=created.replication_factor,
+        configs=[
+            CreatableTopicConfigs(
+                name=entry.name,
+                value=entry.value,
+                read_only=entry.read_only,
+                config_source=entry.source,
+                is_sensitive=entry.sensitive,
+            )
+            for entry in describe_topic_config(overrides, broker_config_layers(node))
+            # Who does not use a setting of ours need not know that there are any.
+            if entry.name in overrides or entry.name not in NOT_KAFKAS
+        ],
+    )

@@ -1,0 +1,62 @@
+"""DeleteTopics: topics go, chosen by name or, from version 6, by id."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidelog.cluster.controller.topic_changes import TopicSelector
+from tidelog.protocol.api_keys import ApiKey
+from tidelog.protocol.apis.delete_topics import (
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+)
+from tidelog.protocol.errors import ApiError
+from tidelog.server.decisions import answer_when_committed
+from tidelog.server.mutation_quota import MutationQuota
+
+if TYPE_CHECKING:
+    from tidelog.server.node import Node
+    from tidelog.server.request import Deferred, Request
+
+API = ApiKey.DELETE_TOPICS
+VERSIONS = (1, 6)
+REQUEST = DeleteTopicsRequest
+
+# From here on clients know THROTTLING_QUOTA_EXCEEDED.
+_QUOTA_ERROR_FROM = 5
+
+
+def handle(
+    node: Node, request: Request, body: DeleteTopicsRequest
+) -> DeleteTopicsResponse | Deferred:
+    quota = MutationQuota(node, request, refuses_from=_QUOTA_ERROR_FROM)
+    decision = node.controller.delete_topics(
+        _asked(body), node.metadata.latest, charge=quota.charge
+    )
+    response = DeleteTopicsResponse(
+        throttle_time_ms=quota.throttle(),
+        responses=[_row(row.name, row.topic_id, row.error) for row in decision.rows],
+    )
+    return answer_when_committed(node, request, decision.records, lambda: response)
+
+
+def error_response(body: DeleteTopicsRequest, error: ApiError) -> DeleteTopicsResponse:
+    return DeleteTopicsResponse(
+        responses=[_row(each.name, each.topic_id, error) for each in _asked(body)]
+    )
+
+
+def _asked(body: DeleteTopicsRequest) -> list[TopicSelector]:
+    return [
+        *(TopicSelector(name=name) for name in body.topic_names),
+        *(TopicSelector(name=topic.name, topic_id=topic.topic_id) for topic in body.topics),
+    ]
+
+
+def _row(name: str | None, topic_id: bytes, error: ApiError | None) -> DeletableTopicResult:
+    if error is None:
+        return DeletableTopicResult(name=name, topic_id=topic_id)
+    return DeletableTopicResult(
+        name=name, topic_id=topic_id, error_code=error.code, error_message=error.message
+    )

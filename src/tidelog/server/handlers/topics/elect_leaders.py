@@ -1,0 +1,63 @@
+"""ElectLeaders: put the preferred leader back, or any live replica when the topic has none."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidelog.cluster.controller.elections import PartitionRow
+from tidelog.protocol.api_keys import ApiKey
+from tidelog.protocol.apis.elect_leaders import (
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    PartitionResult,
+    ReplicaElectionResult,
+)
+from tidelog.protocol.errors import ApiError
+from tidelog.protocol.topic_partition import TopicPartition
+from tidelog.server.decisions import answer_when_committed
+
+if TYPE_CHECKING:
+    from tidelog.server.node import Node
+    from tidelog.server.request import Deferred, Request
+
+API = ApiKey.ELECT_LEADERS
+VERSIONS = (0, 2)
+REQUEST = ElectLeadersRequest
+
+
+def handle(
+    node: Node, request: Request, body: ElectLeadersRequest
+) -> ElectLeadersResponse | Deferred:
+    decision = node.controller.elect_leaders(body.election_type, _asked(body), node.metadata.latest)
+    response = ElectLeadersResponse(replica_election_results=_rows(decision.rows))
+    return answer_when_committed(node, request, decision.records, lambda: response)
+
+
+def error_response(body: ElectLeadersRequest, error: ApiError) -> ElectLeadersResponse:
+    rows = [PartitionRow(topic, partition, error) for topic, partition in _asked(body) or []]
+    return ElectLeadersResponse(error_code=error.code, replica_election_results=_rows(rows))
+
+
+def _asked(body: ElectLeadersRequest) -> list[TopicPartition] | None:
+    """None means all partitions."""
+    if body.topic_partitions is None:
+        return None
+    return [
+        TopicPartition(topic.topic, partition)
+        for topic in body.topic_partitions
+        for partition in topic.partitions
+    ]
+
+
+def _rows(rows: list[PartitionRow]) -> list[ReplicaElectionResult]:
+    by_topic: dict[str, list[PartitionResult]] = {}
+    for row in rows:
+        result = PartitionResult(partition_id=row.partition)
+        if row.error is not None:
+            result.error_code = row.error.code
+            result.error_message = row.error.message
+        by_topic.setdefault(row.topic, []).append(result)
+    return [
+        ReplicaElectionResult(topic=topic, partition_result=results)
+        for topic, results in by_topic.items()
+    ]

@@ -1,0 +1,1 @@
+"""Handlers about producer ids and transactions."""

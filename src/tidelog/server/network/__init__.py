@@ -1,0 +1,1 @@
+"""The network side of a node: reactor, listeners, connections of clients and to peers."""

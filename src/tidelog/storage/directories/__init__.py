@@ -1,0 +1,1 @@
+"""Log directories: their files, their checkpoints, and logs that move between them."""

@@ -1,0 +1,1 @@
+"""One segment: its .log file and the indexes beside it."""

@@ -1,0 +1,564 @@
+import errno
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from tidelog.cluster.controller.broker_lifecycle import BrokerRegistration
+from tidelog.cluster.controller.controller import Controller
+from tidelog.cluster.controller.controller_settings import ControllerSettings
+from tidelog.cluster.controller.scram_changes import ScramUpsertion
+from tidelog.cluster.controller.topic_changes import NewTopic
+from tidelog.cluster.features import DEFAULT_LEVELS, initial_levels
+from tidelog.cluster.metadata.image import Endpoint, MetadataDelta, MetadataImage
+from tidelog.cluster.metadata.metadata_log import (
+    DIRECTORY_NAME,
+    MetadataLog,
+    MetadataLogError,
+    SnapshotOptions,
+)
+from tidelog.cluster.metadata.metadata_snapshot import SnapshotId, list_snapshots
+from tidelog.cluster.metadata.records.framing import RECORD_TYPES, encode_record
+from tidelog.cluster.metadata.records.log_control import (
+    AbortTransactionRecord,
+    BeginTransactionRecord,
+    EndTransactionRecord,
+)
+from tidelog.cluster.metadata.records.settings import FeatureLevelRecord, ProducerIdsRecord
+from tidelog.cluster.metadata.records.topics import PartitionChangeRecord
+from tidelog.protocol.control_records import decode_control
+from tidelog.protocol.errors import ApiError, ErrorCode
+from tidelog.protocol.records import Record, decode_batches, encode_batch
+from tidelog.testing.faults import FaultyFiles, PowerCut
+from tidelog.testing.inline_world import InlineWorld
+from tidelog.world.files import Files
+from tidelog.world.operating_system.files import OsFiles
+
+GOLDEN = Path(__file__).parent / "golden" / "kafka-4.3"
+DIRECTORY_ID = b"D" * 16
+OPTIONS = SnapshotOptions(records_max=10_000, bytes_max=1 << 30, records_max_at_close=10_000)
+
+
+def opened(
+    root: Path,
+    files: Files | None = None,
+    options: SnapshotOptions = OPTIONS,
+    levels: Mapping[str, int] = DEFAULT_LEVELS,
+) -> MetadataLog:
+    return MetadataLog.open(
+        root / DIRECTORY_NAME,
+        node_id=1,
+        directory_id=DIRECTORY_ID,
+        world=InlineWorld(files, now_ms=1_700_000_000_000),
+        options=options,
+        initial_levels=levels,
+    )
+
+
+def create_topics(metadata: MetadataLog, *names: str) -> None:
+    controller = Controller(ControllerSettings(1), Random())
+    if not metadata.latest.brokers:
+        registration = BrokerRegistration(
+            1, b"I" * 16, (Endpoint("PLAINTEXT", "localhost", 9092),), log_dirs=(DIRECTORY_ID,)
+        )
+        decision = controller.register_broker(registration, metadata.latest, metadata.next_offset)
+        metadata.submit(decision.records)
+        metadata.submit(controller.unfence_broker(1, decision.rows, metadata.latest).records)
+    for name in names:
+        topics = [NewTopic(name, 2, configs={"retention.ms": "1000"})]
+        metadata.submit(controller.create_topics(topics, metadata.latest).records)
+
+
+def content(image: MetadataImage) -> MetadataImage:
+    """The metadata without the place in the log, which every start moves on."""
+    return image.at(0, 0, 0)
+
+
+def log_records(root: Path) -> list[tuple[bool, Record]]:
+    data = (root / DIRECTORY_NAME / "00000000000000000000.log").read_bytes()
+    return [
+        (header.is_control, record)
+        for header, records in decode_batches(data)
+        for record in records
+    ]
+
+
+def test_a_new_cluster_begins_as_kafkas_does(tmp_path: Path) -> None:
+    metadata = opened(tmp_path)
+    assert metadata.image.features == {**DEFAULT_LEVELS, "kraft.version": 1}
+    assert (metadata.leader_id, metadata.leader_epoch) == (1, 1)
+    assert metadata.high_watermark == metadata.next_offset
+    metadata.close()
+    control = [decode_control(record) for is_control, record in log_records(tmp_path) if is_control]
+    kafka = [
+        decode_control(record)
+        for header, records in decode_batches((GOLDEN / "00000000000000000000.log").read_bytes())
+        if header.is_control
+        for record in records
+    ]
+    assert [type(each) for each in control] == [type(each) for each in kafka]
+    assert control[0] == kafka[0]
+    assert control[1] == kafka[1]
+
+
+def frame_of(value: bytes) -> tuple[str, int]:
+    """A metadata record's type and version as they stand in the log."""
+    _, type_id, version, *_ = value
+    return RECORD_TYPES[type_id].__name__, version
+
+
+@pytest.mark.parametrize("metadata_version", range(7, 31))
+def test_a_cluster_writes_what_its_metadata_version_knows_and_reads_it_back(
+    tmp_path: Path, metadata_version: int
+) -> None:
+    """Kafka's MetadataVersion: registerBrokerRecordVersion, partitionRecordVersion and the like."""
+    broker = 1 + sum(metadata_version >= since for since in (8, 17, 30))
+    partition = sum(metadata_version >= since for since in (17, 23))
+    allowed = {"RegisterBrokerRecord": broker, "PartitionRecord": partition}
+    allowed |= {"PartitionChangeRecord": partition, "BrokerRegistrationChangeRecord": 1}
+
+    metadata = opened(tmp_path, levels=initial_levels(metadata_version))
+    create_topics(metadata, "orders")
+    controller = Controller(ControllerSettings(1), Random())
+    for user in ("alice", "bob"):
+        change = ScramUpsertion(user, 1, 4096, b"salt", b"salted")
+        metadata.submit(
+            controller.alter_user_scram_credentials([], [change], metadata.latest).records
+        )
+    epoch = metadata.latest.brokers[1].epoch
+    metadata.submit(controller.allocate_producer_ids(1, epoch, metadata.latest).records)
+    again = BrokerRegistration(1, b"J" * 16, (), log_dirs=(DIRECTORY_ID,), stopped_cleanly=False)
+    decision = controller.register_broker(again, metadata.latest, metadata.next_offset)
+    metadata.submit(decision.records)
+    metadata.submit(controller.shut_down_broker(1, decision.rows, metadata.latest).records)
+    image = metadata.image
+    metadata.close()
+
+    frames = {
+        frame_of(record.value or b"")
+        for is_control, record in log_records(tmp_path)
+        if not is_control
+    }
+    assert {"RegisterBrokerRecord", "PartitionRecord", "PartitionChangeRecord"} <= {
+        name for name, _ in frames
+    }
+    assert all(version <= allowed.get(name, 0) for name, version in frames), frames
+    assert ("RegisterBrokerRecord", broker) in frames
+    assert any(name == "UserScramCredentialRecord" for name, _ in frames) is (
+        metadata_version >= 11
+    )
+
+    replayed = opened(tmp_path)
+    assert content(replayed.image) == content(image)
+    assert bool(image.brokers[1].log_dirs) is (metadata_version >= 17)
+    replayed.snapshot()
+    replayed.close()
+    from_snapshot = opened(tmp_path)
+    assert content(from_snapshot.image) == content(image)
+    from_snapshot.close()
+
+
+def test_the_levels_of_a_data_directory_stay_as_they_are(tmp_path: Path) -> None:
+    opened(tmp_path, levels=initial_levels(25, {"group.version": 0})).close()
+    again = opened(tmp_path, levels=initial_levels(30))
+    assert again.image.features == {
+        "metadata.version": 25,
+        "transaction.version": 2,
+        "kraft.version": 1,
+    }
+    again.close()
+
+
+def test_the_voters_in_the_log_have_the_endpoints_of_the_last_start(tmp_path: Path) -> None:
+    metadata = opened(tmp_path)
+    metadata.set_endpoints((Endpoint("PLAINTEXT", "localhost", 9092),))
+    assert metadata.high_watermark == metadata.next_offset
+    end = metadata.next_offset
+    metadata.set_endpoints((Endpoint("PLAINTEXT", "localhost", 9092),))
+    assert metadata.next_offset == end  # nothing has changed, nothing is written
+    create_topics(metadata, "orders")
+    metadata.snapshot()
+    metadata.close()
+    again = opened(tmp_path)
+    (voter,) = again.voters
+    assert (voter.voter_id, voter.voter_directory_id) == (1, DIRECTORY_ID)
+    assert [(each.name, each.host, each.port) for each in voter.endpoints] == [
+        ("PLAINTEXT", "localhost", 9092)
+    ]
+    again.set_endpoints((Endpoint("INSIDE", "here", 1), Endpoint("OUTSIDE", "there", 2)))
+    again.close()
+    third = opened(tmp_path)
+    assert [each.name for each in third.voters[0].endpoints] == ["INSIDE", "OUTSIDE"]
+    assert list(third.image.topics_by_name) == ["orders"]
+    third.close()
+
+
+def test_a_quorum_without_voters_in_its_log_is_this_node(tmp_path: Path) -> None:
+    """As in a data directory of a Kafka with static voters, kraft.version 0."""
+    metadata = opened(tmp_path)
+    metadata.kraft_version, metadata.voters = 0, []
+    end = metadata.next_offset
+    metadata.set_endpoints((Endpoint("PLAINTEXT", "localhost", 9092),))
+    assert metadata.next_offset == end
+    (voter,) = metadata.voters
+    assert (voter.voter_id, voter.endpoints[0].port) == (1, 9092)
+    metadata.close()
+
+
+def test_what_was_submitted_is_there_after_a_restart_and_the_epoch_is_new(tmp_path: Path) -> None:
+    metadata = opened(tmp_path)
+    create_topics(metadata, "orders", "payments")
+    before = metadata.image
+    assert before.brokers[1].epoch == 6
+    metadata.close()
+    again = opened(tmp_path)
+    assert content(again.image) == content(before)
+    assert again.leader_epoch == 2
+    assert again.image.offset == before.offset + 1
+    again.close()
+
+
+def test_a_decision_is_one_batch(tmp_path: Path) -> None:
+    metadata = opened(tmp_path)
+    create_topics(metadata, "orders")
+    data = (tmp_path / DIRECTORY_NAME / "00000000000000000000.log").read_bytes()
+    sizes = [header.record_count for header, _ in decode_batches(data)]
+    assert sizes == [1, 1, 1, 3, 1, 1, 4]
+    metadata.close()
+
+
+def test_listeners_hear_of_it_before_the_one_who_submitted(tmp_path: Path) -> None:
+    metadata = opened(tmp_path)
+    create_topics(metadata)
+    heard: list[str] = []
+
+    def listen(old: MetadataImage, new: MetadataImage, delta: MetadataDelta) -> None:
+        assert metadata.image is new
+        names = ",".join(topic.name for topic in delta.created_topics)
+        heard.append(f"listener {old.offset}->{new.offset}: {names}")
+
+    metadata.listeners.append(listen)
+    offset = metadata.image.offset
+    controller = Controller(ControllerSettings(1), Random())
+    decision = controller.create_topics([NewTopic("orders")], metadata.latest)
+    last = metadata.submit(decision.records, lambda: heard.append("committed"))
+    assert last == offset + 2
+    assert heard == [f"listener {offset}->{last}: orders", "committed"]
+    metadata.submit([], lambda: heard.append("nothing to commit"))
+    assert heard[-1] == "nothing to commit"
+    metadata.close()
+
+
+def test_a_decision_made_by_a_listener_waits_its_turn(tmp_path: Path) -> None:
+    metadata = opened(tmp_path)
+    create_topics(metadata)
+    heard: list[tuple[str, int, int]] = []
+
+    def first(old: MetadataImage, new: MetadataImage, delta: MetadataDelta) -> None:
+        heard.append(("first", old.next_producer_id, new.next_producer_id))
+        if new.next_producer_id == 1000:
+            metadata.submit([ProducerIdsRecord(broker_id=1, next_producer_id=2000)])
+            assert metadata.latest.next_producer_id == 2000
+            assert metadata.image.next_producer_id == 1000
+
+    def second(old: MetadataImage, new: MetadataImage, delta: MetadataDelta) -> None:
+        heard.append(("second", old.next_producer_id, new.next_producer_id))
+
+    metadata.listeners += [first, second]
+    metadata.submit([ProducerIdsRecord(broker_id=1, next_producer_id=1000)])
+    assert heard == [
+        ("first", 0, 1000),
+        ("second", 0, 1000),
+        ("first", 1000, 2000),
+        ("second", 1000, 2000),
+    ]
+    metadata.close()
+
+
+def test_records_that_cannot_be_applied_do_not_get_into_the_log(tmp_path: Path) -> None:
+    metadata = opened(tmp_path)
+    offset = metadata.next_offset
+    with pytest.raises(Exception, match="no topic with id"):
+        metadata.submit([PartitionChangeRecord(topic_id=b"?" * 16)])
+    assert metadata.next_offset == offset
+    metadata.close()
+    opened(tmp_path).close()
+
+
+def test_a_snapshot_replaces_the_log_before_it(tmp_path: Path) -> None:
+    metadata = opened(tmp_path)
+    create_topics(metadata, "orders")
+    first = metadata.snapshot()
+    assert first == SnapshotId(metadata.image.offset + 1, 1)
+    assert first.file_name == f"{first.offset:020d}-0000000001.checkpoint"
+    create_topics(metadata, "payments")
+    second = metadata.snapshot()
+    create_topics(metadata, "refunds")
+    third = metadata.snapshot()
+    create_topics(metadata, "tail")
+    before = metadata.image
+    directory = tmp_path / DIRECTORY_NAME
+    assert list_snapshots(OsFiles(), directory) == [third, second]
+    assert metadata.log.log_start_offset == second.offset
+    assert not (directory / "00000000000000000000.log").exists()
+    metadata.close()
+    again = opened(tmp_path)
+    assert content(again.image) == content(before)
+    assert again.voters == metadata.voters
+    again.close()
+
+
+def test_snapshots_come_by_records_and_by_time(tmp_path: Path) -> None:
+    options = SnapshotOptions(records_max=8, records_max_at_close=1, interval_ms=1000)
+    metadata = opened(tmp_path, options=options)
+    create_topics(metadata, "orders")
+    directory = tmp_path / DIRECTORY_NAME
+    assert len(list_snapshots(OsFiles(), directory)) == 1
+    metadata.snapshot_if_due(1_700_000_000_000 + 5000)
+    assert len(list_snapshots(OsFiles(), directory)) == 1
+    metadata.submit([ProducerIdsRecord(next_producer_id=1000)])
+    metadata.snapshot_if_due(1_700_000_000_000 + 500)
+    assert len(list_snapshots(OsFiles(), directory)) == 1
+    metadata.snapshot_if_due(1_700_000_000_000 + 5000)
+    assert len(list_snapshots(OsFiles(), directory)) == 2
+    metadata.submit([ProducerIdsRecord(next_producer_id=2000)])
+    offset = metadata.next_offset
+    metadata.close()
+    assert list_snapshots(OsFiles(), directory)[0].offset == offset
+
+
+def cut_short(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-10])
+
+
+def flip_a_bit(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 4
+    path.write_bytes(data)
+
+
+def without_footer(path: Path) -> None:
+    data = path.read_bytes()
+    footer = [header.size_bytes for header, _ in decode_batches(data)][-1]
+    path.write_bytes(data[:-footer])
+
+
+@pytest.mark.parametrize("damage", [cut_short, flip_a_bit, without_footer])
+def test_a_damaged_snapshot_falls_back_to_the_older_one(
+    tmp_path: Path, damage: Callable[[Path], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    metadata = opened(tmp_path)
+    create_topics(metadata, "orders")
+    metadata.snapshot()
+    create_topics(metadata, "payments")
+    newest = metadata.snapshot()
+    create_topics(metadata, "refunds")
+    before = metadata.image
+    metadata.close()
+    path = tmp_path / DIRECTORY_NAME / newest.file_name
+    damage(path)
+    again = opened(tmp_path)
+    assert content(again.image) == content(before)
+    assert str(path) in caplog.text
+    again.close()
+
+
+def test_without_any_whole_snapshot_the_start_is_refused_by_name(tmp_path: Path) -> None:
+    metadata = opened(tmp_path)
+    for name in ("orders", "payments", "refunds"):
+        create_topics(metadata, name)
+        metadata.snapshot()
+    metadata.close()
+    directory = tmp_path / DIRECTORY_NAME
+    for snapshot_id in list_snapshots(OsFiles(), directory):
+        flip_a_bit(directory / snapshot_id.file_name)
+    with pytest.raises(MetadataLogError, match=r"no usable snapshot.*Restore") as caught:
+        opened(tmp_path)
+    assert str(directory) in str(caught.value)
+
+
+def test_a_lost_log_goes_on_from_the_snapshot(tmp_path: Path) -> None:
+    metadata = opened(tmp_path)
+    create_topics(metadata, "orders")
+    snapshot_id = metadata.snapshot()
+    before = metadata.image
+    metadata.close()
+    directory = tmp_path / DIRECTORY_NAME
+    for path in directory.glob("*.log"):
+        path.unlink()
+    again = opened(tmp_path)
+    assert content(again.image) == content(before)
+    assert again.next_offset == snapshot_id.offset + 1
+    create_topics(again, "payments")
+    again.close()
+    final = opened(tmp_path)
+    assert set(final.image.topics_by_name) == {"orders", "payments"}
+    final.close()
+
+
+def test_half_a_snapshot_is_removed(tmp_path: Path) -> None:
+    opened(tmp_path).close()
+    part = tmp_path / DIRECTORY_NAME / f"{SnapshotId(5, 1).file_name}.part"
+    part.write_bytes(b"half")
+    opened(tmp_path).close()
+    assert not part.exists()
+
+
+@pytest.mark.parametrize(
+    ("feature", "level", "known"), [("metadata.version", 99, "7-30"), ("share.version", 1, "0")]
+)
+def test_levels_that_this_software_lacks_are_refused(
+    tmp_path: Path, feature: str, level: int, known: str
+) -> None:
+    metadata = opened(tmp_path)
+    metadata.submit([FeatureLevelRecord(name=feature, feature_level=level)])
+    metadata.close()
+    with pytest.raises(
+        MetadataLogError, match=rf"{feature} {level}; this software supports {known}\. "
+    ):
+        opened(tmp_path)
+
+
+def test_transactions_in_the_log_count_when_they_end(tmp_path: Path) -> None:
+    """Tidelog writes none, a log of Kafka has one at its start."""
+    metadata = opened(tmp_path)
+
+    def write(*messages: object) -> None:
+        records = [
+            Record(index, 0, None, encode_record(message, 25))  # type: ignore[arg-type]
+            for index, message in enumerate(messages)
+        ]
+        metadata._append(encode_batch(records))
+
+    write(
+        BeginTransactionRecord(name="lost"),
+        ProducerIdsRecord(next_producer_id=5000),
+        AbortTransactionRecord(),
+    )
+    write(BeginTransactionRecord(name="kept"), ProducerIdsRecord(next_producer_id=3000))
+    write(EndTransactionRecord())
+    write(BeginTransactionRecord(name="never ended"), ProducerIdsRecord(next_producer_id=9000))
+    metadata.close()
+    again = opened(tmp_path)
+    assert again.image.next_producer_id == 3000
+    again.close()
+
+
+def test_the_metadata_of_a_real_kafka_is_taken_over(tmp_path: Path) -> None:
+    shutil.copytree(GOLDEN, tmp_path / DIRECTORY_NAME)
+    metadata = opened(tmp_path)
+    image = metadata.image
+    assert image.features == {
+        "metadata.version": 25,
+        "group.version": 1,
+        "transaction.version": 2,
+        "kraft.version": 1,
+    }
+    assert list(image.topics_by_name) == ["orders"]
+    assert [each.leader for each in image.topics_by_name["orders"].partitions] == [-1, -1, -1]
+    assert image.topic_configs("orders") == {"cleanup.policy": "compact,delete"}
+    assert image.next_producer_id == 1000
+    assert image.client_quotas == {
+        (("client-id", None), ("user", "alice")): {
+            "producer_byte_rate": 1000.0,
+            "request_percentage": 50.5,
+        }
+    }
+    assert set(image.scram) == {("alice", 1)}
+    assert [acl.principal for acl in image.acls.values()] == ["User:alice"]
+    assert [voter.endpoints[0].name for voter in metadata.voters] == ["CONTROLLER"]
+    # The broker comes back under this software and leads again.
+    controller = Controller(ControllerSettings(1), Random())
+    registration = BrokerRegistration(1, b"I" * 16, (), log_dirs=image.brokers[1].log_dirs)
+    decision = controller.register_broker(registration, metadata.latest, metadata.next_offset)
+    metadata.submit(decision.records)
+    metadata.submit(controller.unfence_broker(1, decision.rows, metadata.latest).records)
+    partition = metadata.image.topics_by_name["orders"].partitions[0]
+    assert (partition.leader, partition.leader_epoch) == (1, 2)
+    before = metadata.image
+    metadata.snapshot()
+    metadata.close()
+    again = opened(tmp_path)
+    assert content(again.image) == content(before)
+    again.close()
+
+
+def test_a_full_disk_refuses_a_decision_and_nothing_has_changed(tmp_path: Path) -> None:
+    files = FaultyFiles(tmp_path)
+    metadata = opened(tmp_path, files)
+    create_topics(metadata, "orders")
+    before, offset = metadata.image, metadata.next_offset
+    files.space_bytes = files.used_bytes
+    with pytest.raises(ApiError) as caught:
+        create_topics(metadata, "payments")
+    assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert metadata.image is metadata.latest is before
+    files.heal()
+    create_topics(metadata, "payments")
+    assert metadata.next_offset == offset + 4
+    metadata.close()
+    again = opened(tmp_path)
+    assert set(again.image.topics_by_name) == {"orders", "payments"}
+    again.close()
+
+
+def test_after_a_failed_sync_nothing_more_is_decided(tmp_path: Path) -> None:
+    files = FaultyFiles(tmp_path)
+    metadata = opened(tmp_path, files)
+    create_topics(metadata, "orders")
+    before = metadata.image
+    files.fail(tmp_path / DIRECTORY_NAME, only="sync", error=errno.EIO)
+    for name in ("payments", "refunds"):
+        with pytest.raises(ApiError, match="has to be restarted") as caught:
+            create_topics(metadata, name)
+        assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+        files.heal()
+    assert metadata.image is before
+
+
+def test_a_snapshot_that_fails_costs_nothing_but_time(tmp_path: Path) -> None:
+    files = FaultyFiles(tmp_path)
+    metadata = opened(tmp_path, files)
+    create_topics(metadata, "orders")
+    files.space_bytes = files.used_bytes
+    metadata.snapshot()
+    files.heal()
+    create_topics(metadata, "payments")
+    metadata.close()
+    again = opened(tmp_path)
+    assert set(again.image.topics_by_name) == {"orders", "payments"}
+    again.close()
+
+
+def test_a_power_cut_at_any_moment_loses_no_committed_decision(tmp_path: Path) -> None:
+    names = [f"topic-{number}" for number in range(6)]
+    options = SnapshotOptions(records_max=9)
+
+    def history(files: FaultyFiles, committed: list[str]) -> None:
+        metadata = opened(files.root, files, options)
+        for name in names:
+            create_topics(metadata, name)
+            committed.append(name)
+        metadata.close()
+
+    rehearsal = FaultyFiles(tmp_path / "rehearsal")
+    history(rehearsal, [])
+    assert rehearsal.operations > 50
+    for cut_after in range(0, rehearsal.operations, 3):
+        files = FaultyFiles(tmp_path / "before")
+        files.cut_after = cut_after
+        committed: list[str] = []
+        with pytest.raises(PowerCut):
+            history(files, committed)
+        found = files.power_cut(tmp_path / "after", seed=cut_after)
+        metadata = opened(found.root, found, options)
+        # A decision that was under way may be there too, whole; none after it.
+        there = list(metadata.image.topics_by_name)
+        assert there in (committed, names[: len(committed) + 1])
+        for topic in metadata.image.topics_by_name.values():
+            assert len(topic.partitions) == 2
+        create_topics(metadata, "after")
+        metadata.close()
+        shutil.rmtree(tmp_path / "before")

@@ -1,0 +1,96 @@
+"""Fetches of followers: what they tell the leader, and what they do not."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+from tests.server.batches import batch, fetch_request, produce, produce_request, rows
+from tests.server.running_node import RunningNode
+from tidelog.cluster.replication.partition import Partition
+from tidelog.protocol.apis.fetch import FetchRequest
+from tidelog.protocol.errors import ErrorCode
+
+VERSION = 12  # by topic name, with epochs
+FOLLOWER = 2
+
+
+@pytest.fixture
+def partition(served: RunningNode) -> Partition:
+    """One with a follower in sync, and two records that only the leader has."""
+    served.create_topic("followed")
+    with served.client() as client:
+        assert produce(client, "followed", b"a", b"b") == 0
+    partition = served.call(lambda: served.node.partitions.get("followed", 0))
+    assert partition is not None
+
+    def gets_a_follower() -> None:
+        topic = served.node.image.topics_by_name["followed"]
+        image = topic.partitions[0]._replace(replicas=(1, FOLLOWER), isr=(1, FOLLOWER))
+        partition.lead(image._replace(leader_epoch=5, partition_epoch=5), served.node.now_ms())
+
+    served.call(gets_a_follower)
+    return partition
+
+
+def fetch(
+    offset: int, *, leader_epoch: int = 5, fetched_epoch: int = -1, max_wait_ms: int = 0
+) -> FetchRequest:
+    request = fetch_request("followed", {0: offset}, replica_id=FOLLOWER, max_wait_ms=max_wait_ms)
+    row = request.topics[0].partitions[0]
+    row.current_leader_epoch, row.last_fetched_epoch = leader_epoch, fetched_epoch
+    return request
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come to that"
+        time.sleep(0.002)
+
+
+def test_a_fetch_that_is_refused_says_nothing_about_the_follower(
+    served: RunningNode, partition: Partition
+) -> None:
+    with served.client() as client:
+        assert produce_without_answer(served, b"c") == 3
+        before = partition.high_watermark
+        for request, code in (
+            (fetch(3, leader_epoch=4), ErrorCode.FENCED_LEADER_EPOCH),
+            (fetch(3, leader_epoch=6), ErrorCode.UNKNOWN_LEADER_EPOCH),
+        ):
+            (row,) = rows(client.call(request, VERSION)).values()
+            assert row.error_code == code
+        (row,) = rows(client.call(fetch(9, fetched_epoch=4), VERSION)).values()
+        assert row.diverging_epoch.end_offset >= 0
+        assert partition.high_watermark == before == 2
+        (row,) = rows(client.call(fetch(3), VERSION)).values()
+        assert (row.error_code, row.high_watermark) == (0, 3)
+        assert partition.high_watermark == 3
+
+
+def test_a_long_poll_of_a_follower_is_woken_by_an_append(
+    served: RunningNode, partition: Partition
+) -> None:
+    with served.client() as client:
+        client.call(fetch(2), VERSION)
+        client.send(fetch(2, max_wait_ms=20_000), VERSION)
+        wait_until(lambda: served.node.metrics.delayed_fetches == 1)
+        begun = time.monotonic()
+        produce_without_answer(served, b"c")
+        _, answer = client.receive()
+        (row,) = rows(answer).values()
+        assert len(row.records) > 0
+        assert row.high_watermark == 2  # not committed, and a follower gets it all the same
+        assert time.monotonic() - begun < 15
+
+
+def produce_without_answer(served: RunningNode, value: bytes) -> int:
+    """Append with acks=1, which waits for no follower; returns the log's end."""
+    with served.client() as client:
+        request = produce_request("followed", {0: batch(value)}, acks=1)
+        (row,) = client.call(request, 9).responses[0].partition_responses
+        assert row.error_code == 0
+        return int(row.base_offset) + 1

@@ -1,0 +1,100 @@
+"""Promises: settled once, early or late, and nobody is left out."""
+
+from __future__ import annotations
+
+import pytest
+
+from tidelog.errors import TidelogError
+from tidelog.promise import Promise, gather
+
+
+def test_a_callback_hears_of_a_late_value() -> None:
+    promise: Promise[int] = Promise()
+    heard: list[int] = []
+    promise.when_done(lambda done: heard.append(done.result()))
+    assert heard == []
+    promise.resolve(7)
+    assert heard == [7]
+
+
+def test_a_callback_hears_of_an_early_value_at_once() -> None:
+    heard: list[int] = []
+    Promise.of(7).when_done(lambda done: heard.append(done.result()))
+    assert heard == [7]
+
+
+def test_an_error_is_raised_where_the_value_is_asked_for() -> None:
+    promise: Promise[int] = Promise.failed(TidelogError("no"))
+    with pytest.raises(TidelogError, match="no"):
+        promise.result()
+
+
+def test_a_promise_is_settled_once() -> None:
+    promise = Promise.of(1)
+    with pytest.raises(AssertionError, match="once"):
+        promise.resolve(2)
+    with pytest.raises(AssertionError, match="once"):
+        promise.fail(TidelogError("no"))
+
+
+def test_a_callback_that_raises_keeps_no_other_from_running() -> None:
+    promise: Promise[int] = Promise()
+    heard: list[int] = []
+
+    def break_off(_: Promise[int]) -> None:
+        raise RuntimeError("a bug")
+
+    promise.when_done(break_off)
+    promise.when_done(lambda done: heard.append(done.result()))
+    with pytest.raises(RuntimeError, match="a bug"):
+        promise.resolve(7)
+    assert heard == [7]
+
+
+def test_a_promise_goes_on_with_values_and_with_promises() -> None:
+    first: Promise[int] = Promise()
+    second: Promise[str] = Promise()
+    added = first.then(lambda value: value + 1)
+    followed = added.then_wait(lambda value: second)
+    first.resolve(1)
+    assert added.result() == 2
+    assert not followed.is_done
+    second.resolve("later")
+    assert followed.result() == "later"
+
+
+def test_then_passes_errors_through() -> None:
+    first: Promise[int] = Promise()
+    followed = first.then(lambda value: value + 1)
+    first.fail(TidelogError("no"))
+    assert str(followed.error) == "no"
+
+
+def test_an_error_raised_on_the_way_fails_what_follows() -> None:
+    def refuse(value: int) -> int:
+        raise TidelogError(f"not {value}")
+
+    assert str(Promise.of(3).then(refuse).error) == "not 3"
+
+
+def test_gathered_values_keep_the_order_of_their_promises() -> None:
+    promises: list[Promise[int]] = [Promise(), Promise(), Promise.of(3)]
+    gathered = gather(promises)
+    promises[1].resolve(2)
+    assert not gathered.is_done
+    promises[0].resolve(1)
+    assert gathered.result() == [1, 2, 3]
+
+
+def test_gathering_nothing_is_done_at_once() -> None:
+    nothing: list[Promise[int]] = []
+    assert gather(nothing).result() == []
+
+
+def test_gathering_fails_once_all_are_settled() -> None:
+    promises: list[Promise[int]] = [Promise(), Promise()]
+    gathered = gather(promises)
+    promises[0].fail(TidelogError("first"))
+    assert not gathered.is_done
+    promises[1].fail(TidelogError("second"))
+    assert str(gathered.error) == "first"
