@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from typing import Any
 
 import pytest
 
 from tidelog.cluster.metadata.records.settings import ProducerIdsRecord
 from tidelog.coordinator.transaction_shard import WriteMarkers
+from tidelog.promise import Promise
 from tidelog.protocol.apis.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
@@ -232,14 +233,11 @@ async def _fill_disk_between_commit_and_completion(stage: Stage) -> None:
 
     write_markers = node.transactions.markers.write
 
-    def write_and_fill(
-        markers: WriteMarkers, coordinator_epoch: int, done: Callable[[], None]
-    ) -> None:
-        def fill() -> None:
+    def write_and_fill(markers: WriteMarkers, coordinator_epoch: int) -> Promise[None]:
+        def fill(_: None) -> None:
             disk.space_bytes = disk.used_bytes
-            done()
 
-        write_markers(markers, coordinator_epoch, fill)
+        return write_markers(markers, coordinator_epoch).then(fill)
 
     assert await add_partition() is ErrorCode.NONE
     with pytest.MonkeyPatch.context() as patch:

@@ -24,8 +24,8 @@ from tidelog.coordinator.groups.consumer_member import (
 )
 from tidelog.coordinator.groups.group_config import GroupConfig
 from tidelog.coordinator.groups.reconcile import reconcile
-from tidelog.coordinator.groups.topic_regex import InvalidTopicRegex, TopicRegex
 from tidelog.coordinator.groups.topics import NoTopics, TopicsView, metadata_hash
+from tidelog.coordinator.regex import InvalidRegex, Regex
 from tidelog.coordinator.shard import CoordinatorResult
 from tidelog.coordinator.timers import Timers
 from tidelog.protocol.apis import consumer_group_heartbeat as api
@@ -62,7 +62,7 @@ class ConsumerGroupProtocol:
         self._find = find
         self._fence = fence
         self._new_id = new_id
-        self._compiled: dict[str, TopicRegex] = {}
+        self._compiled: dict[str, Regex] = {}
 
     # ConsumerGroupHeartbeat
 
@@ -269,12 +269,12 @@ class ConsumerGroupProtocol:
             return True
         return resolved.version != self.topics.offset and age_ms >= _REGEX_REFRESH_MIN_MS
 
-    def compile(self, expression: str) -> TopicRegex:
+    def compile(self, expression: str) -> Regex:
         compiled = self._compiled.get(expression)
         if compiled is None:
             try:
-                compiled = TopicRegex(expression)
-            except InvalidTopicRegex as error:
+                compiled = Regex(expression)
+            except InvalidRegex as error:
                 raise ApiError(
                     ErrorCode.INVALID_REGULAR_EXPRESSION,
                     f"SubscribedTopicRegex `{expression}` is not a valid regular expression:"
