@@ -247,6 +247,22 @@ def test_no_setting_locks_everybody_out(host: ClusterHost) -> None:
     )
     overrides = ("max.connections.per.ip.overrides", Operation.SET, "10.0.0.1:5")
     assert change(host, BROKER, overrides, ("max.connections.per.ip", Operation.SET, "0")) == "ok"
+    assert change(host, BROKER, ("max.connections.per.ip.overrides", Operation.DELETE, None)) == (
+        "INVALID_REQUEST: max.connections.per.ip can be 0 only if "
+        "max.connections.per.ip.overrides is set."
+    )
+    # What a broker has for itself stands above what all brokers have.
+    assert change(host, ALL_BROKERS, ("max.connections.per.ip", Operation.SET, "0")) == "ok"
+
+
+@pytest.mark.parametrize("value", ["10.0.0.1", "10.0.0.1:", ":5", "10.0.0.1:-5", "10.0.0.1:5,host"])
+def test_overrides_of_addresses_are_pairs(host: ClusterHost, value: str) -> None:
+    for resource in (BROKER, ALL_BROKERS):
+        answer = change(host, resource, ("max.connections.per.ip.overrides", Operation.SET, value))
+        assert answer == (
+            f"INVALID_REQUEST: Invalid value {value} for configuration "
+            f"max.connections.per.ip.overrides: {value.split(',')[-1]} is not NAME:NUMBER"
+        )
 
 
 def test_a_value_has_a_longest_length(host: ClusterHost) -> None:

@@ -28,7 +28,9 @@ from tidelog.cluster.features import (
 )
 from tidelog.cluster.settings.broker_config import (
     BROKER_SETTINGS,
+    LIMITS_OF_ADDRESSES,
     LISTENER_PREFIX,
+    keeps_everybody_out,
     listener_setting_base,
 )
 from tidelog.cluster.settings.config_schema import (
@@ -256,7 +258,7 @@ class NodeConfig:
         self.listener_max_connection_creation_rate = _of_listeners(
             "max.connection.creation.rate", values
         )
-        if self.max_connections_per_ip == 0 and not self.max_connections_per_ip_overrides:
+        if keeps_everybody_out(self.explicit):
             raise ConfigError("max.connections.per.ip: 0 needs max.connections.per.ip.overrides")
         if not self.log_dirs:
             raise ConfigError("log.dirs: none; name a folder for the data")
@@ -345,6 +347,9 @@ class NodeConfig:
     def changed(self, changes: Mapping[str, str]) -> NodeConfig:
         """These settings with others in their place, as far as they can be changed."""
         live = {name: text for name, text in changes.items() if _can_be_changed(name, text)}
+        if keeps_everybody_out({**self.explicit, **live}):
+            # They were allowed beside other settings of the operator than there are now.
+            live = {name: text for name, text in live.items() if name not in LIMITS_OF_ADDRESSES}
         return NodeConfig({**self.explicit, **live}) if live else self
 
 

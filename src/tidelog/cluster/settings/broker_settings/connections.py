@@ -15,6 +15,7 @@ from tidelog.cluster.settings.broker_settings.rows import (
     refused,
     used,
 )
+from tidelog.cluster.settings.config_schema import numbers_by_name
 
 _ALL_TOGETHER = "all listeners start together"
 _ONLY_PLAINTEXT = (
@@ -71,6 +72,7 @@ CONNECTIONS = (
         STRING,
         "",
         "max.connections.per.ip of single addresses.",
+        validator=numbers_by_name,
         live=True,
     ),
     used(
