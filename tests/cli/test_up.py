@@ -149,13 +149,15 @@ def test_a_server_properties_of_kafka_runs_and_one_line_tells_what_has_no_effect
         ("listeners=SASL_PLAINTEXT://127.0.0.1:0", "asks for SASL_PLAINTEXT"),
         ("authorizer.class.name=com.example.Authorizer", "there is no authorizer"),
         ("num.partitons=3", "Did you mean num.partitions?"),
+        ("listeners=SSL://:9093 --listen 127.0.0.1:0", "--listen and --set listeners="),
     ],
 )
 def test_a_node_that_would_not_do_what_it_is_told_does_not_start(
     tmp_path: Path, setting: str, reason: str
 ) -> None:
+    up = [sys.executable, "-m", "tidelog", "up", "--data", str(tmp_path / "data")]
     ended = subprocess.run(
-        [sys.executable, "-m", "tidelog", "up", "--data", str(tmp_path / "data"), "-s", setting],
+        [*up, "-s", *setting.split(" ")],
         capture_output=True,
         text=True,
         timeout=60,
