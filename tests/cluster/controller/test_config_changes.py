@@ -125,6 +125,9 @@ def test_a_topic_must_exist_and_a_resource_comes_once(host: ClusterHost) -> None
     assert replace(host, nothing, retention_ms="5") == (
         "UNKNOWN_TOPIC_OR_PARTITION: The topic 'nothing' does not exist."
     )
+    assert replace(host, ConfigResource(ConfigResourceType.TOPIC, ""), retention_ms="5") == (
+        "INVALID_REQUEST: Default topic resources are not allowed."
+    )
     rows = host.controller.alter_configs(
         [ConfigReplacement(ORDERS, {}), ConfigReplacement(ORDERS, {})], host.image
     ).rows

@@ -214,6 +214,10 @@ def _validate(
 ) -> None:
     match resource.type:
         case ConfigResourceType.TOPIC:
+            if not resource.name:
+                raise ApiError(
+                    ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed."
+                )
             if resource.name not in image.topics_by_name:
                 raise ApiError(
                     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,

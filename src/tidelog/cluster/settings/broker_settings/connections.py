@@ -25,7 +25,12 @@ _BY_SIZE = "queued.max.request.bytes bounds what waits, by size"
 _LEAVE_AT_ONCE = "finished requests leave at once"
 
 CONNECTIONS = (
-    used("listeners", LIST, "PLAINTEXT://127.0.0.1:9092", "Where the node listens."),
+    used(
+        "listeners",
+        LIST,
+        "PLAINTEXT://127.0.0.1:9092",
+        "Where the node listens. A change needs a restart, other than in Kafka.",
+    ),
     used("advertised.listeners", LIST, None, "Where clients are told to connect."),
     used(
         "listener.security.protocol.map",
