@@ -157,7 +157,13 @@ def test_a_partition_whose_directory_is_away_waits_for_it(directories: TwoDirect
     with node.client() as client:
         request = produce_request("orders", {away: batch(b"lost")})
         row = client.call(request, 9).responses[0].partition_responses[0]
-        assert row.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert row.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        topic_id = node.node.image.topics_by_name["orders"].topic_id
+        row = client.call(produce_request(topic_id, {away: batch(b"lost")}), 13).responses[0]
+        assert row.partition_responses[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        for topic, version in (("orders", 12), (topic_id, 13)):
+            (found,) = rows(client.call(fetch_request(topic, {away: 0}), version)).values()
+            assert found.error_code == ErrorCode.KAFKA_STORAGE_ERROR
         assert produce(client, "orders", b"more", partition=1 - away) == 1
     node.create_topic("new")  # has no log elsewhere
     with node.client() as client:

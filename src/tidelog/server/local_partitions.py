@@ -182,6 +182,11 @@ class LocalPartitions:
                     if configured is not None:
                         self._configure(configured, new)
 
+    def is_offline(self, topic_id: bytes, partition: int) -> bool:
+        """Whether a partition belongs here and is missing because of a disk."""
+        key = (topic_id, partition)
+        return key in self._away or key in self._not_made
+
     def fail(self, topic_partitions: list[TopicPartition]) -> None:
         """The disk of these partitions has failed: who waits for them is told."""
         for topic_partition in topic_partitions:
@@ -262,7 +267,7 @@ class LocalPartitions:
                 else:
                     self._store.set_config(topic_partition, config)
             except ApiError as error:
-                # Its disk is full or gone; the partition is answered as unknown until it is made.
+                # Its disk is full or gone; the partition is offline until it is made.
                 self._try_again_later(topic, topic_partition, error)
                 return
             partition = Partition(

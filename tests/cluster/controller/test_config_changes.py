@@ -125,6 +125,9 @@ def test_a_topic_must_exist_and_a_resource_comes_once(host: ClusterHost) -> None
     assert replace(host, nothing, retention_ms="5") == (
         "UNKNOWN_TOPIC_OR_PARTITION: The topic 'nothing' does not exist."
     )
+    assert replace(host, ConfigResource(ConfigResourceType.TOPIC, ""), retention_ms="5") == (
+        "INVALID_REQUEST: Default topic resources are not allowed."
+    )
     rows = host.controller.alter_configs(
         [ConfigReplacement(ORDERS, {}), ConfigReplacement(ORDERS, {})], host.image
     ).rows
@@ -247,6 +250,22 @@ def test_no_setting_locks_everybody_out(host: ClusterHost) -> None:
     )
     overrides = ("max.connections.per.ip.overrides", Operation.SET, "10.0.0.1:5")
     assert change(host, BROKER, overrides, ("max.connections.per.ip", Operation.SET, "0")) == "ok"
+    assert change(host, BROKER, ("max.connections.per.ip.overrides", Operation.DELETE, None)) == (
+        "INVALID_REQUEST: max.connections.per.ip can be 0 only if "
+        "max.connections.per.ip.overrides is set."
+    )
+    # What a broker has for itself stands above what all brokers have.
+    assert change(host, ALL_BROKERS, ("max.connections.per.ip", Operation.SET, "0")) == "ok"
+
+
+@pytest.mark.parametrize("value", ["10.0.0.1", "10.0.0.1:", ":5", "10.0.0.1:-5", "10.0.0.1:5,host"])
+def test_overrides_of_addresses_are_pairs(host: ClusterHost, value: str) -> None:
+    for resource in (BROKER, ALL_BROKERS):
+        answer = change(host, resource, ("max.connections.per.ip.overrides", Operation.SET, value))
+        assert answer == (
+            f"INVALID_REQUEST: Invalid value {value} for configuration "
+            f"max.connections.per.ip.overrides: {value.split(',')[-1]} is not NAME:NUMBER"
+        )
 
 
 def test_a_value_has_a_longest_length(host: ClusterHost) -> None:
