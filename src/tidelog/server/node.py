@@ -38,8 +38,9 @@ from tidelog.server.configuration.node_config import SETTINGS
 from tidelog.server.coordination.group_coordinator import GroupCoordinator
 from tidelog.server.coordination.transaction_coordinator import TransactionCoordinator
 from tidelog.server.delayed import DelayedFetch
-from tidelog.server.dispatch import Dispatcher, load_handlers
+from tidelog.server.dispatch import Dispatcher
 from tidelog.server.fetch_sessions import FetchSessions
+from tidelog.server.handler import load_handlers
 from tidelog.server.local_partitions import LocalPartitions
 from tidelog.server.log_cleaning import LogCleaning
 from tidelog.server.maintenance import Maintenance
@@ -56,7 +57,7 @@ from tidelog.storage.store_options import StoreOptions
 if TYPE_CHECKING:
     from tidelog.protocol.topic_partition import TopicPartition
     from tidelog.server.configuration.node_config import NodeConfig
-    from tidelog.server.dispatch import Handler
+    from tidelog.server.handler import Handler
     from tidelog.storage.directories.log_directory import DirectoryState
     from tidelog.storage.log import Log
     from tidelog.storage.recovery import RecoveryProgress

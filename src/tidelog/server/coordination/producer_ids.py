@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from tidelog.promise import Promise
 from tidelog.protocol.errors import ApiError, ErrorCode
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ class ProducerIds:
     def __init__(self, node: Node) -> None:
         self._node = node
         self._ids: deque[int] = deque()
-        self._waiting: list[Callable[[ApiError | None], None]] = []
+        self._waiting: list[Promise[None]] = []
         self._is_asking = False
 
     def take(self) -> int:
@@ -35,13 +35,14 @@ class ProducerIds:
             self._node.reactor.call_soon(self._ask)
         return producer_id
 
-    def ensure(self, ready: Callable[[ApiError | None], None]) -> None:
-        """Calls `ready`, at once if there is an id to take, or with why there is none."""
+    def ensure(self) -> Promise[None]:
+        """Kept when there is an id to take, often at once; fails with why there is none."""
         if self._ids:
-            ready(None)
-            return
+            return Promise.of(None)
+        ready: Promise[None] = Promise()
         self._waiting.append(ready)
         self._ask()
+        return ready
 
     def _ask(self) -> None:
         if self._is_asking or len(self._ids) >= _LOW_WATER:
@@ -66,4 +67,7 @@ class ProducerIds:
         self._is_asking = False
         waiting, self._waiting = self._waiting, []
         for ready in waiting:
-            ready(error)
+            if error is None:
+                ready.resolve(None)
+            else:
+                ready.fail(error)

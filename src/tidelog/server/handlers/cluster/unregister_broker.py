@@ -10,7 +10,9 @@ from tidelog.protocol.apis.unregister_broker import (
     UnregisterBrokerResponse,
 )
 from tidelog.protocol.errors import ApiError, ErrorCode
+from tidelog.security.acl import AclOperation, ResourceType
 from tidelog.server.decisions import answer_when_committed
+from tidelog.server.needs import Need, cluster
 
 if TYPE_CHECKING:
     from tidelog.server.node import Node
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 API = ApiKey.UNREGISTER_BROKER
 VERSIONS = (0, 0)
 REQUEST = UnregisterBrokerRequest
+NEEDS = (Need(AclOperation.ALTER, ResourceType.CLUSTER, cluster),)
 
 
 def handle(

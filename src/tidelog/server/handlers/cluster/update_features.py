@@ -13,7 +13,9 @@ from tidelog.protocol.apis.update_features import (
     UpdateFeaturesResponse,
 )
 from tidelog.protocol.errors import ApiError
+from tidelog.security.acl import AclOperation, ResourceType
 from tidelog.server.decisions import answer_when_committed
+from tidelog.server.needs import Need, cluster
 
 if TYPE_CHECKING:
     from tidelog.server.node import Node
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 API = ApiKey.UPDATE_FEATURES
 VERSIONS = (0, 2)
 REQUEST = UpdateFeaturesRequest
+NEEDS = (Need(AclOperation.ALTER, ResourceType.CLUSTER, cluster),)
 
 
 def handle(

@@ -5,9 +5,11 @@ The internal topic is made by the first who asks; the answer waits for it.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from tidelog.cluster.topic_names import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from tidelog.promise import Promise
 from tidelog.protocol.api_keys import ApiKey
 from tidelog.protocol.apis.find_coordinator import (
     Coordinator,
@@ -15,11 +17,13 @@ from tidelog.protocol.apis.find_coordinator import (
     FindCoordinatorResponse,
 )
 from tidelog.protocol.errors import ApiError, ErrorCode
+from tidelog.security.acl import AclOperation, ResourceType
 from tidelog.server.coordination.internal_topics import ensure_internal_topic, partition_for
+from tidelog.server.needs import Need, Refusal
 
 if TYPE_CHECKING:
     from tidelog.server.node import Node
-    from tidelog.server.request import Deferred, Request
+    from tidelog.server.request import Request
 
 API = ApiKey.FIND_COORDINATOR
 VERSIONS = (0, 6)
@@ -35,31 +39,36 @@ _TOPICS = {
 _NOBODY = -1
 
 
+def _groups(body: FindCoordinatorRequest, version: int) -> Iterable[str]:
+    return _keys(body, version) if body.key_type == _KEY_TYPE_GROUP else ()
+
+
+def _transactional_ids(body: FindCoordinatorRequest, version: int) -> Iterable[str]:
+    return _keys(body, version) if body.key_type == _KEY_TYPE_TRANSACTION else ()
+
+
+def _keys(body: FindCoordinatorRequest, version: int) -> list[str]:
+    return body.coordinator_keys if version >= _BATCHED_FROM else [body.key]
+
+
+NEEDS = (
+    Need(AclOperation.DESCRIBE, ResourceType.GROUP, _groups, Refusal.ROW),
+    Need(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, _transactional_ids, Refusal.ROW),
+)
+
+
 def handle(
     node: Node, request: Request, body: FindCoordinatorRequest
-) -> FindCoordinatorResponse | Deferred:
+) -> Promise[FindCoordinatorResponse]:
     topic = _TOPICS.get(body.key_type)
     if topic is None:
         raise ApiError(
             ErrorCode.INVALID_REQUEST, f"there are no coordinators of the type {body.key_type}"
         )
-    keys = body.coordinator_keys if request.version >= _BATCHED_FROM else [body.key]
-    early: list[FindCoordinatorResponse] = []
-    deferred: Deferred | None = None
-
-    def done(error: ApiError | None) -> None:
-        rows = [_find(node, request, topic, key, body.key_type, error) for key in keys]
-        response = _response(rows)
-        if deferred is None:
-            early.append(response)
-        else:
-            deferred.answer(response)
-
-    ensure_internal_topic(node, topic, done)
-    if early:
-        return early[0]
-    deferred = request.defer()
-    return deferred
+    keys = _keys(body, request.version)
+    return ensure_internal_topic(node, topic).then(
+        lambda _: _response([_find(node, request, topic, key, body.key_type) for key in keys])
+    )
 
 
 def error_response(body: FindCoordinatorRequest, error: ApiError) -> FindCoordinatorResponse:
@@ -67,11 +76,7 @@ def error_response(body: FindCoordinatorRequest, error: ApiError) -> FindCoordin
     return _response([_error_row(key, error) for key in keys])
 
 
-def _find(
-    node: Node, request: Request, topic: str, key: str, key_type: int, error: ApiError | None
-) -> Coordinator:
-    if error is not None:
-        return _error_row(key, error)
+def _find(node: Node, request: Request, topic: str, key: str, key_type: int) -> Coordinator:
     if not key and key_type == _KEY_TYPE_TRANSACTION:
         return _error_row(key, ApiError(ErrorCode.INVALID_REQUEST, "an empty transactional id"))
     image = node.image

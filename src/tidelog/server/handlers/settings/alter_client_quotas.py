@@ -13,7 +13,9 @@ from tidelog.protocol.apis.alter_client_quotas import (
     EntryResult,
 )
 from tidelog.protocol.errors import ApiError
+from tidelog.security.acl import AclOperation, ResourceType
 from tidelog.server.decisions import answer_when_committed
+from tidelog.server.needs import Need, cluster
 
 if TYPE_CHECKING:
     from tidelog.server.node import Node
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 API = ApiKey.ALTER_CLIENT_QUOTAS
 VERSIONS = (0, 1)
 REQUEST = AlterClientQuotasRequest
+NEEDS = (Need(AclOperation.ALTER_CONFIGS, ResourceType.CLUSTER, cluster),)
 
 
 def handle(

@@ -14,7 +14,9 @@ from tidelog.protocol.apis.alter_configs import (
     AlterConfigsResponse,
 )
 from tidelog.protocol.errors import ApiError, ErrorCode
+from tidelog.security.acl import AclOperation
 from tidelog.server.decisions import answer_when_committed
+from tidelog.server.handlers.settings.config_needs import config_needs
 
 if TYPE_CHECKING:
     from tidelog.server.node import Node
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 API = ApiKey.ALTER_CONFIGS
 VERSIONS = (0, 2)
 REQUEST = AlterConfigsRequest
+NEEDS = config_needs(AclOperation.ALTER_CONFIGS)
 
 
 def handle(

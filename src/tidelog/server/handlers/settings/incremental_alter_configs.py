@@ -14,8 +14,10 @@ from tidelog.protocol.apis.incremental_alter_configs import (
     IncrementalAlterConfigsResponse,
 )
 from tidelog.protocol.errors import ApiError, ErrorCode
+from tidelog.security.acl import AclOperation
 from tidelog.server.broker_loggers import check_level_change
 from tidelog.server.decisions import answer_when_committed
+from tidelog.server.handlers.settings.config_needs import config_needs
 
 if TYPE_CHECKING:
     from tidelog.server.node import Node
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 API = ApiKey.INCREMENTAL_ALTER_CONFIGS
 VERSIONS = (0, 1)
 REQUEST = IncrementalAlterConfigsRequest
+NEEDS = config_needs(AclOperation.ALTER_CONFIGS)
 
 
 def handle(
