@@ -110,7 +110,9 @@ _OWN_SETTINGS = (
         "socket.unread.timeout.ms",
         ConfigType.LONG,
         "60000",
-        "A connection whose client does not read its answers for this long is closed.",
+        "A connection whose client does not read its answers for this long is closed, and so is "
+        "one whose client has ended its side of the stream and on which nothing moves for this "
+        "long.",
         validator=at_least(1),
     ),
     _own(

@@ -167,7 +167,7 @@ class SimulatedTransport:
         self.host.became_ready(self)
 
     def refused(self, code: int = errno.ECONNREFUSED) -> None:
-        if not self.is_closed:
+        if not self._error and not self.is_closed:
             self._error = code
             self.host.became_ready(self)
 
