@@ -64,7 +64,7 @@ def _delete_topic(node: RunningNode) -> None:
     with node.client() as client:
         (row,) = client.call(request, 6).responses
     assert row.error_code == 0
-    node.call(node.node.metadata.snapshot)
+    node.wait_for(node.node.metadata.snapshot)
 
 
 def _partition_in(directory: Path) -> int:

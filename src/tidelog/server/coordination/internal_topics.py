@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from tidelog.promise import Promise
+from tidelog.protocol.apis.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from tidelog.protocol.errors import ApiError, ErrorCode
 from tidelog.server.topic_creation import new_topic
 
@@ -25,21 +26,21 @@ def partition_for(key: str, partition_count: int) -> int:
     return value % partition_count
 
 
-def ensure_internal_topic(node: Node, topic: str, done: Callable[[ApiError | None], None]) -> None:
-    """Calls `done` once the topic is there and its coordinators can be asked, or with the reason
-    why it could not be made."""
+def ensure_internal_topic(node: Node, topic: str) -> Promise[None]:
+    """Kept once the topic is there and its coordinators can be asked; fails with the reason why it
+    could not be made."""
     if topic in node.image.topics_by_name:
-        done(None)
-        return
-    latest = node.metadata.latest
-    if topic in latest.topics_by_name:
-        # It is being made; clients ask again.
-        done(ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE))
-        return
-    decision = node.controller.create_topics([new_topic(node, topic)], latest)
-    error = decision.rows[0].error
-    if error is not None:
-        node.log.error("internal_topic_not_created", topic=topic, error=error)
-        done(ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error)))
-        return
-    node.metadata.submit(decision.records, lambda: done(None))
+        return Promise.of(None)
+    ensured: Promise[None] = Promise()
+
+    def answered(answer: Promise[CreateTopicsResponse]) -> None:
+        if topic in node.image.topics_by_name:  # whoever made it
+            ensured.resolve(None)
+            return
+        reason = str(answer.error or answer.result().topics[0].error_message)
+        node.log.error("internal_topic_not_created", topic=topic, error=reason)
+        ensured.fail(ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, reason))
+
+    asked = CreateTopicsRequest(topics=[new_topic(node, topic)])
+    node.controller.ask(asked).when_done(answered)
+    return ensured

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from tidelog.promise import Promise
+from tidelog.protocol.apis.allocate_producer_ids import (
+    AllocateProducerIdsRequest,
+    AllocateProducerIdsResponse,
+)
 from tidelog.protocol.errors import ApiError, ErrorCode
 
 if TYPE_CHECKING:
@@ -21,7 +25,7 @@ class ProducerIds:
     def __init__(self, node: Node) -> None:
         self._node = node
         self._ids: deque[int] = deque()
-        self._waiting: list[Callable[[ApiError | None], None]] = []
+        self._waiting: list[Promise[None]] = []
         self._is_asking = False
 
     def take(self) -> int:
@@ -35,35 +39,35 @@ class ProducerIds:
             self._node.reactor.call_soon(self._ask)
         return producer_id
 
-    def ensure(self, ready: Callable[[ApiError | None], None]) -> None:
-        """Calls `ready`, at once if there is an id to take, or with why there is none."""
+    def ensure(self) -> Promise[None]:
+        """Kept when there is an id to take, often at once; fails with why there is none."""
         if self._ids:
-            ready(None)
-            return
+            return Promise.of(None)
+        ready: Promise[None] = Promise()
         self._waiting.append(ready)
         self._ask()
+        return ready
 
     def _ask(self) -> None:
         if self._is_asking or len(self._ids) >= _LOW_WATER:
             return
-        node = self._node
         self._is_asking = True
-        try:
-            decision = node.controller.allocate_producer_ids(
-                node.config.node_id, node.broker_epoch, node.metadata.latest
-            )
-            block = decision.rows
+        node = self._node
+        asked = AllocateProducerIdsRequest(
+            broker_id=node.config.node_id, broker_epoch=node.broker_epoch
+        )
+        node.controller.ask(asked).when_done(self._answered)
 
-            def on_committed() -> None:
-                self._ids.extend(range(block.first, block.first + block.count))
-                self._finish(None)
-
-            node.metadata.submit(decision.records, on_committed)
-        except ApiError as error:
-            self._finish(error)
-
-    def _finish(self, error: ApiError | None) -> None:
+    def _answered(self, answer: Promise[AllocateProducerIdsResponse]) -> None:
         self._is_asking = False
+        error = answer.error
+        if error is None:
+            block = answer.result()
+            first = block.producer_id_start
+            self._ids.extend(range(first, first + block.producer_id_len))
         waiting, self._waiting = self._waiting, []
         for ready in waiting:
-            ready(error)
+            if error is None:
+                ready.resolve(None)
+            else:
+                ready.fail(error)

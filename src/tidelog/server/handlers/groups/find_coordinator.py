@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidelog.cluster.topic_names import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from tidelog.promise import Promise
 from tidelog.protocol.api_keys import ApiKey
 from tidelog.protocol.apis.find_coordinator import (
     Coordinator,
@@ -19,7 +20,7 @@ from tidelog.server.coordination.internal_topics import ensure_internal_topic, p
 
 if TYPE_CHECKING:
     from tidelog.server.node import Node
-    from tidelog.server.request import Deferred, Request
+    from tidelog.server.request import Request
 
 API = ApiKey.FIND_COORDINATOR
 VERSIONS = (0, 6)
@@ -37,29 +38,16 @@ _NOBODY = -1
 
 def handle(
     node: Node, request: Request, body: FindCoordinatorRequest
-) -> FindCoordinatorResponse | Deferred:
+) -> Promise[FindCoordinatorResponse]:
     topic = _TOPICS.get(body.key_type)
     if topic is None:
         raise ApiError(
             ErrorCode.INVALID_REQUEST, f"there are no coordinators of the type {body.key_type}"
         )
     keys = body.coordinator_keys if request.version >= _BATCHED_FROM else [body.key]
-    early: list[FindCoordinatorResponse] = []
-    deferred: Deferred | None = None
-
-    def done(error: ApiError | None) -> None:
-        rows = [_find(node, request, topic, key, body.key_type, error) for key in keys]
-        response = _response(rows)
-        if deferred is None:
-            early.append(response)
-        else:
-            deferred.answer(response)
-
-    ensure_internal_topic(node, topic, done)
-    if early:
-        return early[0]
-    deferred = request.defer()
-    return deferred
+    return ensure_internal_topic(node, topic).then(
+        lambda _: _response([_find(node, request, topic, key, body.key_type) for key in keys])
+    )
 
 
 def error_response(body: FindCoordinatorRequest, error: ApiError) -> FindCoordinatorResponse:
@@ -67,11 +55,7 @@ def error_response(body: FindCoordinatorRequest, error: ApiError) -> FindCoordin
     return _response([_error_row(key, error) for key in keys])
 
 
-def _find(
-    node: Node, request: Request, topic: str, key: str, key_type: int, error: ApiError | None
-) -> Coordinator:
-    if error is not None:
-        return _error_row(key, error)
+def _find(node: Node, request: Request, topic: str, key: str, key_type: int) -> Coordinator:
     if not key and key_type == _KEY_TYPE_TRANSACTION:
         return _error_row(key, ApiError(ErrorCode.INVALID_REQUEST, "an empty transactional id"))
     image = node.image

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidelog.cluster.controller.quota_changes import QuotaAlteration
+from tidelog.cluster.controller.decision import Decision
+from tidelog.cluster.controller.quota_changes import QuotaAlteration, alter_client_quotas
+from tidelog.promise import Promise
 from tidelog.protocol.api_keys import ApiKey
 from tidelog.protocol.apis.alter_client_quotas import (
     AlterClientQuotasRequest,
@@ -13,11 +15,12 @@ from tidelog.protocol.apis.alter_client_quotas import (
     EntryResult,
 )
 from tidelog.protocol.errors import ApiError
-from tidelog.server.decisions import answer_when_committed
 
 if TYPE_CHECKING:
+    from tidelog.server.controller.controller import Controller
+    from tidelog.server.controller.request_context import RequestContext
     from tidelog.server.node import Node
-    from tidelog.server.request import Deferred, Request
+    from tidelog.server.request import Request
 
 API = ApiKey.ALTER_CLIENT_QUOTAS
 VERSIONS = (0, 1)
@@ -26,8 +29,14 @@ REQUEST = AlterClientQuotasRequest
 
 def handle(
     node: Node, request: Request, body: AlterClientQuotasRequest
-) -> AlterClientQuotasResponse | Deferred:
-    decision = node.controller.alter_client_quotas(
+) -> Promise[AlterClientQuotasResponse]:
+    return node.controller.forward(request, body)
+
+
+def decide(
+    controller: Controller, context: RequestContext | None, body: AlterClientQuotasRequest
+) -> Decision[AlterClientQuotasResponse]:
+    decision = alter_client_quotas(
         [
             QuotaAlteration(
                 [(part.entity_type, part.entity_name) for part in entry.entity],
@@ -35,7 +44,7 @@ def handle(
             )
             for entry in body.entries
         ],
-        node.metadata.latest,
+        controller.latest,
         validate_only=body.validate_only,
     )
     response = AlterClientQuotasResponse(
@@ -47,7 +56,7 @@ def handle(
             for row in decision.rows
         ]
     )
-    return answer_when_committed(node, request, decision.records, lambda: response)
+    return Decision(decision.records, response)
 
 
 def error_response(body: AlterClientQuotasRequest, error: ApiError) -> AlterClientQuotasResponse:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tidelog.cluster.topic_names import CONSUMER_OFFSETS_TOPIC
+from tidelog.promise import Promise
 from tidelog.protocol.api_keys import ApiKey
 from tidelog.protocol.apis.add_offsets_to_txn import (
     AddOffsetsToTxnRequest,
@@ -38,8 +39,9 @@ def handle(
                 code = ErrorCode.INVALID_PRODUCER_EPOCH
             done(AddOffsetsToTxnResponse(error_code=code))
 
-        def with_topic(error: ApiError | None) -> None:
-            if error is not None:
+        def with_topic(ready: Promise[None]) -> None:
+            error = ready.error
+            if isinstance(error, ApiError):
                 added(error.code)
                 return
             index = node.groups.index_of(body.group_id)
@@ -52,7 +54,7 @@ def handle(
                 added,
             )
 
-        ensure_internal_topic(node, CONSUMER_OFFSETS_TOPIC, with_topic)
+        ensure_internal_topic(node, CONSUMER_OFFSETS_TOPIC).when_done(with_topic)
 
     return answer_when_done(request, begin)
 

@@ -37,7 +37,7 @@ def handle(node: Node, request: Request, body: EndTxnRequest) -> EndTxnResponse 
             assert response is not None
             done(response)
 
-        def with_ids(error: ApiError | None) -> None:
+        def with_ids(_: object) -> None:
             # The end may need a new producer id; without any, most ends need none.
             node.transactions.submit(
                 body.transactional_id,
@@ -45,7 +45,7 @@ def handle(node: Node, request: Request, body: EndTxnRequest) -> EndTxnResponse 
                 ended,
             )
 
-        node.transactions.producer_ids.ensure(with_ids)
+        node.transactions.producer_ids.ensure().when_done(with_ids)
 
     return answer_when_done(request, begin)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from tidelog.errors import TidelogError
 from tidelog.protocol.api_keys import ApiKey
 from tidelog.protocol.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from tidelog.protocol.errors import ApiError, ErrorCode
@@ -40,7 +41,7 @@ def handle(
                 response.error_code = ErrorCode.INVALID_PRODUCER_EPOCH
             done(response)
 
-        def with_ids(error: ApiError | None) -> None:
+        def with_ids(error: TidelogError | None) -> None:
             if error is not None:
                 answer(None, ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error)))
             elif body.transactional_id is None:
@@ -53,7 +54,7 @@ def handle(
                     answer,
                 )
 
-        transactions.producer_ids.ensure(with_ids)
+        transactions.producer_ids.ensure().when_done(lambda ready: with_ids(ready.error))
 
     return answer_when_done(request, begin)
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from tidelog.cluster.topic_names import CONSUMER_OFFSETS_TOPIC
 from tidelog.coordinator.group_shard import GroupShard
 from tidelog.coordinator.shard import Outcome, append_refusal
+from tidelog.promise import Promise
 from tidelog.protocol.api_keys import ApiKey
 from tidelog.protocol.apis.txn_offset_commit import (
     TxnOffsetCommitRequest,
@@ -77,8 +78,9 @@ def handle(
                 return
             node.groups.submit(body.group_id, commit, committed)
 
-        def with_topic(error: ApiError | None) -> None:
-            if error is not None:
+        def with_topic(ready: Promise[None]) -> None:
+            error = ready.error
+            if isinstance(error, ApiError):
                 fail(error)
                 return
             index = node.groups.index_of(body.group_id)
@@ -92,7 +94,7 @@ def handle(
                 knows_abortable=request.version >= _ABORTABLE_FROM,
             )
 
-        ensure_internal_topic(node, CONSUMER_OFFSETS_TOPIC, with_topic)
+        ensure_internal_topic(node, CONSUMER_OFFSETS_TOPIC).when_done(with_topic)
 
     return answer_when_done(request, begin)
 
