@@ -14,6 +14,7 @@ from tidelog.protocol.apis.create_topics import CreatableTopicConfig as TopicCon
 from tidelog.server.configuration.node_config import NodeConfig
 from tidelog.server.node import Node
 from tidelog.testing.wire import WireClient
+from tidelog.world.files import Files
 from tidelog.world.operating_system import OperatingSystem
 
 Result = TypeVar("Result")
@@ -32,10 +33,12 @@ _FOR_TESTS = {
 class RunningNode:
     """A node that serves on a thread of its own."""
 
-    def __init__(self, data: Path, settings: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, data: Path, settings: dict[str, str] | None = None, files: Files | None = None
+    ) -> None:
         self.data = data
         config = NodeConfig({**_FOR_TESTS, "log.dirs": str(data), **(settings or {})})
-        self.node = Node(config, OperatingSystem())
+        self.node = Node(config, OperatingSystem(files))
         self.node.start()
         self.host, self.port = self.node.addresses[0]
         self._clients: list[WireClient] = []

@@ -513,10 +513,12 @@ class Node:
         self._stop_when_finished(self.reactor.now + _FINISH_S_MAX)
 
     def _stop_when_finished(self, deadline: float) -> None:
-        """Wait for produce requests that wait for durability and answers that are on their way."""
-        metrics = self.metrics
-        is_busy = metrics.delayed_produces or any(
-            connection.is_answering for connection in self.connections.all.values()
+        """Wait for produce requests that wait for durability, changes of the metadata and answers
+        that are on their way."""
+        is_busy = (
+            self.metrics.delayed_produces
+            or self.metadata.has_proposals
+            or any(connection.is_answering for connection in self.connections.all.values())
         )
         if is_busy and self.reactor.now < deadline:
             self.reactor.call_later(_FINISH_POLL_S, lambda: self._stop_when_finished(deadline))

@@ -320,6 +320,11 @@ class MetadataLog:
         """Everything below it is committed, and in the image."""
         return self.image.offset + 1
 
+    @property
+    def has_proposals(self) -> bool:
+        """Whether something is in flight."""
+        return bool(self._appended or self._waiting)
+
     def propose(self, records: Sequence[Message], *, kraft_version: int = 0) -> Proposal:
         """Sets out to make a decision a fact. Returns at once; see `Proposal` for how it ends.
 
@@ -473,7 +478,7 @@ class MetadataLog:
     def settle(self) -> None:
         """Waits until all that was proposed has committed or failed: for a start and an end, when
         the loop does not turn."""
-        while self._appended:
+        while self.has_proposals:
             self._sync_worker.drain()
             self._finish_jobs()
 
