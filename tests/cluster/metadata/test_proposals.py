@@ -4,6 +4,7 @@ import errno
 import itertools
 import shutil
 from collections import deque
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from tidelog.cluster.metadata.metadata_snapshot import list_snapshots
 from tidelog.cluster.metadata.proposal import Proposal
 from tidelog.cluster.metadata.records.settings import ProducerIdsRecord
 from tidelog.cluster.metadata.snapshotting import SnapshotOptions
+from tidelog.promise import Promise
 from tidelog.protocol.errors import ApiError
 from tidelog.protocol.records import decode_batches
 from tidelog.testing.faults import FaultyFiles, PowerCut
@@ -137,9 +139,13 @@ def test_a_proposal_does_not_wait_for_the_disk_and_commits_when_it_is_synced(log
 
 def test_proposals_that_are_made_while_a_sync_runs_share_the_next_one(log: Log) -> None:
     settled: list[int] = []
+
+    def settled_as(number: int, _: Promise[None]) -> None:
+        settled.append(number)
+
     proposals = [log.propose(number) for number in (1000, 2000, 3000, 4000)]
     for number, each in enumerate(proposals):
-        each.committed.when_done(lambda _, number=number: settled.append(number))
+        each.committed.when_done(partial(settled_as, number))
     log.world.syncs.run_one()
     assert [code_of(each) for each in proposals] == ["committed", *["in flight"] * 3]
     log.world.syncs.run_one()
@@ -264,10 +270,13 @@ def test_one_who_waits_and_raises_keeps_nothing_from_others(log: Log, fails: boo
     def raising(_: object) -> None:
         raise RuntimeError("a bug")
 
+    def tell(each: Proposal, _: Promise[None]) -> None:
+        told.append(code_of(each))
+
     proposals = [log.propose(number) for number in (1000, 2000)]
     for each in proposals:
         each.committed.when_done(raising)
-        each.committed.when_done(lambda _, each=each: told.append(code_of(each)))
+        each.committed.when_done(partial(tell, each))
     if fails:
         log.metadata.resign()
     log.metadata.settle()
