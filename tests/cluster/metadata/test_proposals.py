@@ -14,7 +14,7 @@ from tidelog.cluster.metadata.image import MetadataDelta, MetadataImage
 from tidelog.cluster.metadata.metadata_log import DIRECTORY_NAME, MetadataLog
 from tidelog.cluster.metadata.metadata_snapshot import list_snapshots
 from tidelog.cluster.metadata.proposal import Proposal
-from tidelog.cluster.metadata.records.settings import ProducerIdsRecord
+from tidelog.cluster.metadata.records.settings import ConfigRecord, ProducerIdsRecord
 from tidelog.cluster.metadata.snapshotting import SnapshotOptions
 from tidelog.promise import Promise
 from tidelog.protocol.errors import ApiError
@@ -59,6 +59,10 @@ class HeldWorld(InlineWorld):
         super().__init__(files, now_ms=1_700_000_000_000)
         self.workers: list[HeldWorker] = []
         self.crashes: list[str] = []
+        self.gave_way = 0
+
+    def give_way(self) -> None:
+        self.gave_way += 1
 
     def start_worker(self, name: str, on_crash: OnCrash) -> Worker:
         worker = HeldWorker(name, lambda name, error: self.crashes.append(f"{error}"))
@@ -77,8 +81,11 @@ class HeldWorld(InlineWorld):
 class Log:
     """A metadata log in a held world; what its listeners raise is counted."""
 
-    def __init__(self, root: Path, options: SnapshotOptions = OPTIONS) -> None:
+    def __init__(
+        self, root: Path, options: SnapshotOptions = OPTIONS, *, space_left: bool = True
+    ) -> None:
         self.files = FaultyFiles(root)
+        self.files.space_bytes = None if space_left else self.files.used_bytes
         self.directory = root / DIRECTORY_NAME
         self.world = HeldWorld(self.files)
         self.exceptions = 0
@@ -350,6 +357,25 @@ def test_proposals_commit_while_a_snapshot_is_written(log: Log) -> None:
     assert code_of(in_flight) == "committed"
     log.metadata.close()
     assert Log(log.files.root).metadata.image.next_producer_id == 4000
+
+
+def test_a_snapshot_gives_way_to_the_loop_while_it_is_encoded(log: Log) -> None:
+    records = [
+        ConfigRecord(resource_type=2, resource_name=f"topic-{number}", name="a", value="b")
+        for number in range(1000)
+    ]
+    log.metadata.propose(records)
+    log.metadata.settle()
+    log.metadata.snapshot()
+    log.world.syncs.run_one()
+    log.world.snapshots.run_one()
+    assert 5 <= log.world.gave_way <= 100
+
+
+def test_a_start_on_a_full_disk_is_refused(log: Log) -> None:
+    log.metadata.close()
+    with pytest.raises(ApiError, match="KAFKA_STORAGE_ERROR"):
+        Log(log.files.root, space_left=False)
 
 
 def test_a_close_waits_for_a_snapshot_that_is_under_way(log: Log) -> None:

@@ -278,8 +278,10 @@ class MetadataLog:
             version=0, leader_id=node_id, voters=[voter], granting_voters=[voter]
         )
         if self.latest.metadata_version:
-            # Nobody waits for it: the rest of the start goes on meanwhile.
-            self._propose([], control=[leader_change])
+            began = self._propose([], control=[leader_change])
+            # Nobody waits for its sync: the rest of the start goes on meanwhile.
+            if began.committed.is_done:
+                began.committed.result()
             return
         levels = [
             FeatureLevelRecord(name=name, feature_level=level)
