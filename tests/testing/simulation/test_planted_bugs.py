@@ -8,8 +8,8 @@ from tidelog.testing.simulation.planted_bugs import PLANTED_BUGS
 # Clean without a bug: test_seeds.py runs them.
 SEEDS = range(60)
 SEEDS_FOR_RARE = range(200)
-# These need a bit flipped in just the right sector, a power cut within a millisecond, or a disk that
-# is full or fails just when metadata is written.
+# These need a bit flipped in just the right sector, a power cut within a millisecond, or a disk
+# that is full or fails just when metadata is written.
 RARE = {
     "skip-crc-in-recovery",
     "serve-above-high-watermark",
