@@ -77,6 +77,29 @@ def test_an_error_raised_on_the_way_fails_what_follows() -> None:
     assert str(Promise.of(3).then(refuse).error) == "not 3"
 
 
+class _Expected(TidelogError):
+    pass
+
+
+def test_recovering_makes_a_value_of_errors_of_one_kind() -> None:
+    failed: Promise[str] = Promise.failed(_Expected("no"))
+    other: Promise[str] = Promise.failed(TidelogError("other"))
+    assert failed.recover(_Expected, str).result() == "no"
+    assert str(other.recover(_Expected, str).error) == "other"
+    assert Promise.of("value").recover(_Expected, str).result() == "value"
+
+
+def test_an_error_raised_in_recovering_takes_the_place_of_the_first() -> None:
+    failed: Promise[str] = Promise()
+
+    def translate(error: _Expected) -> str:
+        raise TidelogError(f"not {error}")
+
+    recovered = failed.recover(_Expected, translate)
+    failed.fail(_Expected("that"))
+    assert str(recovered.error) == "not that"
+
+
 def test_gathered_values_keep_the_order_of_their_promises() -> None:
     promises: list[Promise[int]] = [Promise(), Promise(), Promise.of(3)]
     gathered = gather(promises)

@@ -9,7 +9,8 @@ from pathlib import Path
 from tidelog.cluster.settings.config_schema import LONG_MAX, ConfigType, Setting, Verdict
 from tidelog.cluster.settings.topic_config import TOPIC_SETTINGS
 from tidelog.server.configuration.node_config import SETTINGS
-from tidelog.server.dispatch import load_handlers
+from tidelog.server.handler import load_handlers
+from tidelog.server.needs import Need
 
 DOCS = Path(__file__).parent.parent / "docs"
 
@@ -76,23 +77,34 @@ def _with(verdict: Verdict) -> list[Setting]:
 
 
 def protocol_page() -> str:
-    """Every API that the node serves, with its versions."""
+    """Every API that the node serves, with its versions and what it needs."""
     lines = [
         "# Protocol support",
         "",
         "Generated from the handlers by `make docs`; do not edit. ApiVersions answers from the",
         "same table.",
         "",
-        "| key | API | versions |",
-        "|---:|---|---|",
+        "The last column has the operations that the clients of an API have to be allowed, and on",
+        "which resources, as Kafka's authorizers have them. Not every request needs all of them.",
+        "There is no authorizer yet, so everybody is allowed everything.",
+        "",
+        "| key | API | versions | needs |",
+        "|---:|---|---|---|",
     ]
     for handler in sorted(load_handlers().values(), key=lambda handler: handler.api):
         name = "".join(part.capitalize() for part in handler.api.name.split("_"))
         versions = f"{handler.min_version}-{handler.max_version}"
         if handler.served_from > handler.min_version:
             versions += f" (served from {handler.served_from})"
-        lines.append(f"| {int(handler.api)} | {name} | {versions} |")
+        needs = ", ".join(dict.fromkeys(map(_need, handler.needs))) or "-"
+        lines.append(f"| {int(handler.api)} | {name} | {versions} | {needs} |")
     return "\n".join([*lines, ""])
+
+
+def _need(need: Need) -> str:
+    resource = "".join(part.capitalize() for part in need.resource.name.split("_"))
+    text = f"{need.operation.name} on {resource}"
+    return text if need.unless is None else f"{text} or {_need(need.unless)}"
 
 
 def _table(settings: Iterable[Setting]) -> list[str]:

@@ -15,6 +15,7 @@ from tidelog.errors import TidelogError
 
 Value = TypeVar("Value")
 Next = TypeVar("Next")
+Error = TypeVar("Error", bound=TidelogError)
 
 
 class Promise(Generic[Value]):
@@ -114,6 +115,26 @@ class Promise(Generic[Value]):
 
         self.when_done(done)
         return following
+
+    def recover(self, kind: type[Error], make: Callable[[Error], Value]) -> Promise[Value]:
+        """The value, or what `make` makes of an error of this kind. Other errors pass through, and
+        a TidelogError that `make` raises takes the place of the first."""
+        recovered: Promise[Value] = Promise()
+
+        def done(promise: Promise[Value]) -> None:
+            error = promise.error
+            if not isinstance(error, kind):
+                recovered.settle_like(promise)
+                return
+            try:
+                value = make(error)
+            except TidelogError as other:
+                recovered.fail(other)
+            else:
+                recovered.resolve(value)
+
+        self.when_done(done)
+        return recovered
 
     def _settled(self) -> None:
         self.is_done = True

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.traps.calls import batch, fetch_request, produce_request
+from tests.compatibility.calls import batch, fetch_request, produce_request
 from tidelog.protocol.apis.create_topics import CreatableTopic, CreateTopicsRequest
 from tidelog.protocol.apis.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from tidelog.protocol.errors import ErrorCode

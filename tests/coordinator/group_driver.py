@@ -10,7 +10,8 @@ from tidelog.coordinator.group_shard import GroupShard
 from tidelog.coordinator.groups.client_context import ClientContext
 from tidelog.coordinator.groups.group_config import GroupConfig
 from tidelog.coordinator.records.consumer_offsets import CONSUMER_OFFSETS
-from tidelog.coordinator.shard import Outcome
+from tidelog.coordinator.shard import CoordinatorResult
+from tidelog.promise import Promise
 from tidelog.protocol.apis import consumer_group_heartbeat as consumer_api
 from tidelog.protocol.apis.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -46,15 +47,12 @@ from tidelog.protocol.consumer_protocol import (
 from tidelog.protocol.errors import ApiError, ErrorCode
 
 
-class Ticket:
+class Ticket(Promise[Any]):
     """A parked request; answered exactly once."""
 
-    def __init__(self) -> None:
-        self.response: Any = None
-
-    def answer(self, response: Any) -> None:
-        assert self.response is None, "answered twice"
-        self.response = response
+    @property
+    def response(self) -> Any:
+        return self.result() if self.is_done else None
 
     @property
     def waits(self) -> bool:
@@ -115,32 +113,32 @@ class Driver:
 
     # The host's part
 
-    def run(self, outcome: Outcome[Any]) -> Any:
+    def run(self, result: CoordinatorResult[Any]) -> Any:
         error: ApiError | None = None
-        if outcome.records:
+        if result.records:
             if self.refuse is not None:
                 error, self.refuse = ApiError(self.refuse), None
             else:
-                for record in outcome.records:
+                for record in result.records:
                     key, value = CONSUMER_OFFSETS.encode(record)
-                    self.log.append((key, value, outcome.producer_id, outcome.producer_epoch))
+                    self.log.append((key, value, result.producer_id, result.producer_epoch))
                     decoded = CONSUMER_OFFSETS.decode(key, value)
                     assert decoded is not None
-                    self.shard.replay(decoded, outcome.producer_id, outcome.producer_epoch)
-        follow_up = None if outcome.settle is None else outcome.settle(error)
+                    self.shard.replay(decoded, result.producer_id, result.producer_epoch)
+        follow_up = None if result.settle is None else result.settle(error)
         if follow_up is not None:
             self.run(follow_up)
-        for reply in outcome.replies:
+        for reply in result.replies:
             if error is not None:
                 reply.response.error_code = error.code
-            reply.ticket.answer(reply.response)
-        if error is not None and outcome.response is not None:
+            reply.ticket.resolve(reply.response)
+        if error is not None and result.response is not None:
             raise error
-        return outcome.response
+        return result.response
 
-    def _run_all(self, outcomes: Iterable[Outcome[Any]]) -> None:
-        for outcome in outcomes:
-            self.run(outcome)
+    def _run_all(self, results: Iterable[CoordinatorResult[Any]]) -> None:
+        for result in results:
+            self.run(result)
 
     def advance(self, delta_ms: int) -> None:
         """Lets time pass, stopping at every deadline on the way."""
@@ -196,7 +194,7 @@ class Driver:
         except ApiError as error:
             response = JoinGroupResponse(error_code=error.code)
         if response is not None:
-            ticket.answer(response)
+            ticket.resolve(response)
         return ticket
 
     def join_with_id(self, group: str = "g", **options: Any) -> Ticket:
@@ -226,7 +224,7 @@ class Driver:
         ticket = Ticket()
         response: SyncGroupResponse | None = self.run(self.shard.sync(request, ticket, self.now_ms))
         if response is not None:
-            ticket.answer(response)
+            ticket.resolve(response)
         return ticket
 
     def heartbeat(

@@ -443,7 +443,7 @@ def test_unloading_sends_everybody_to_the_new_coordinator() -> None:
     driver = Driver()
     tickets = [driver.join(version=3) for _ in range(2)]
     for reply in driver.shard.unload():
-        reply.ticket.answer(reply.response)
+        reply.ticket.resolve(reply.response)
     assert {t.response.error_code for t in tickets} == {ErrorCode.NOT_COORDINATOR}
 
 

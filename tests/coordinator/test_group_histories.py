@@ -304,7 +304,7 @@ class ClassicGroupHistory(RuleBasedStateMachine):
     def restart_coordinator(self) -> None:
         self.collect()
         for reply in self.driver.shard.unload():
-            reply.ticket.answer(reply.response)
+            reply.ticket.resolve(reply.response)
         for client in self.clients:
             for ticket in (client.joining, client.syncing):
                 assert ticket is None or not ticket.waits, "a request was left without an answer"

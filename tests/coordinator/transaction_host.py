@@ -6,7 +6,7 @@ from collections import deque
 from typing import Any
 
 from tidelog.coordinator.records.transaction import TRANSACTION_STATE
-from tidelog.coordinator.shard import CoordinatorRecord, Outcome
+from tidelog.coordinator.shard import CoordinatorRecord, CoordinatorResult
 from tidelog.coordinator.transaction import Transaction
 from tidelog.coordinator.transaction_shard import (
     TransactionOptions,
@@ -50,21 +50,21 @@ class TransactionHost:
             record = TRANSACTION_STATE.decode(key, value)
             assert record is not None
             self.shard.replay(record)
-        for outcome in self.shard.loaded(self.now_ms):
-            self.carry_out(outcome)
+        for result in self.shard.loaded(self.now_ms):
+            self.carry_out(result)
 
-    def carry_out(self, outcome: Outcome[Any]) -> Any:
-        if self.refuses_appends and outcome.records:
+    def carry_out(self, result: CoordinatorResult[Any]) -> Any:
+        if self.refuses_appends and result.records:
             error = ApiError(ErrorCode.NOT_ENOUGH_REPLICAS)
-            if outcome.settle is not None:
-                outcome.settle(error)
+            if result.settle is not None:
+                result.settle(error)
             raise error
-        for record in outcome.records:
+        for record in result.records:
             self._append(record)
-        if outcome.settle is not None:
-            outcome.settle(None)
-        self.markers.extend(outcome.effects)
-        return outcome.response
+        if result.settle is not None:
+            result.settle(None)
+        self.markers.extend(result.effects)
+        return result.response
 
     def _append(self, record: CoordinatorRecord) -> None:
         key, value = TRANSACTION_STATE.encode(record)
@@ -75,9 +75,9 @@ class TransactionHost:
 
     def tick(self, now_ms: int) -> None:
         self.now_ms = now_ms
-        for outcome in self.shard.tick(now_ms):
+        for result in self.shard.tick(now_ms):
             try:
-                self.carry_out(outcome)
+                self.carry_out(result)
             except ApiError:
                 assert self.refuses_appends
 

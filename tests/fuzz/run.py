@@ -23,9 +23,9 @@ from pathlib import Path
 
 import psutil
 
+from tests.compatibility.calls import batch, fetch, produce
 from tests.fuzz.frames import Burst, FrameSource, Served
 from tests.fuzz.valid_requests import FUZZED_TOPICS, ValidRequest, valid_requests
-from tests.traps.calls import batch, fetch, produce
 from tidelog.errors import TidelogError
 from tidelog.protocol.apis.api_versions import ApiVersionsRequest
 from tidelog.protocol.apis.create_topics import (
@@ -34,7 +34,7 @@ from tidelog.protocol.apis.create_topics import (
     CreateTopicsRequest,
 )
 from tidelog.protocol.records import decode_batches
-from tidelog.server.dispatch import load_handlers
+from tidelog.server.handler import load_handlers
 from tidelog.testing import Broker
 from tidelog.testing.wire import WireClient
 

@@ -28,6 +28,7 @@ from tidelog.protocol.fields import (
 from tidelog.protocol.headers import encode_request
 from tidelog.protocol.records import Record, encode_batch
 from tidelog.protocol.registry import DEFINED, request_class
+from tidelog.protocol.schema import Message
 
 FUZZED_TOPICS = ("fuzzed", "fuzzed-compacted")
 
@@ -84,19 +85,26 @@ class ValidRequest(NamedTuple):
 
 def valid_requests(rng: random.Random, topic_ids: list[bytes], times: int) -> list[ValidRequest]:
     """`times` requests of each version of each API."""
-    return list(_make_requests(_Values(rng, topic_ids), times))
+    requests = []
+    for turn, (api_key, version, message) in enumerate(valid_messages(rng, topic_ids, times)):
+        client_id = rng.choice(("fuzzer", "fuzzer", "", None))
+        frame = encode_request(api_key, version, turn % times, client_id, message)
+        is_flexible = version >= type(message).FLEXIBLE_FROM
+        requests.append(ValidRequest(api_key, version, frame, is_flexible))
+    return requests
 
 
-def _make_requests(values: _Values, times: int) -> Iterator[ValidRequest]:
+def valid_messages(
+    rng: random.Random, topic_ids: list[bytes], times: int
+) -> Iterator[tuple[int, int, Message]]:
+    """API key, version, and the request; `times` of each version of each API."""
+    values = _Values(rng, topic_ids)
     for api_key in DEFINED:
         cls = request_class(api_key)
         for version in range(cls.MIN_VERSION, cls.MAX_VERSION + 1):
             for turn in range(times):
                 values.is_wild = turn % 4 == 3
-                message = project(values.struct(cls), version)
-                client_id = values.rng.choice(("fuzzer", "fuzzer", "", None))
-                frame = encode_request(api_key, version, turn, client_id, message)
-                yield ValidRequest(api_key, version, frame, version >= cls.FLEXIBLE_FROM)
+                yield api_key, version, project(values.struct(cls), version)
 
 
 class _Values:

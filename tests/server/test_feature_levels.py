@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.server.running_node import RunningNode
-from tests.traps.transaction_calls import (
+from tests.compatibility.transaction_calls import (
     TransactionalProducer,
     committed_values,
     wait_until_stable,
 )
+from tests.server.running_node import RunningNode
 from tidelog.cluster.metadata.metadata_log import DIRECTORY_NAME, MetadataLog
 from tidelog.protocol.apis.api_versions import ApiVersionsRequest
 from tidelog.protocol.apis.update_features import FeatureUpdateKey, UpdateFeaturesRequest

@@ -20,7 +20,7 @@ from tidelog.protocol.api_keys import ApiKey
 from tidelog.protocol.apis.api_versions import ApiVersionsRequest
 from tidelog.protocol.apis.metadata import MetadataRequest, MetadataRequestTopic
 from tidelog.server.configuration.node_config import NodeConfig
-from tidelog.server.dispatch import load_handlers
+from tidelog.server.handler import load_handlers
 from tidelog.server.node import Node
 from tidelog.testing.wire import WireClient
 from tidelog.world.operating_system import OperatingSystem

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.traps.transaction_calls import (
+from tests.compatibility.transaction_calls import (
     TransactionalProducer,
     committed_values,
     wait_until_stable,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from tests.traps.transaction_calls import (
+from tests.compatibility.transaction_calls import (
     TransactionalProducer,
     committed_values,
     wait_until_stable,

@@ -14,7 +14,7 @@ from tidelog.coordinator.groups import consumer_records as write
 from tidelog.coordinator.groups.classic_group import ClassicGroup, ClassicState
 from tidelog.coordinator.groups.classic_joins import ClassicJoins
 from tidelog.coordinator.groups.classic_protocol import (
-    ClassicProtocol,
+    ClassicGroupProtocol,
     empty_group_record,
     join_error,
 )
@@ -26,7 +26,7 @@ from tidelog.coordinator.groups.consumer_member import (
     STATIC_LEAVE_EPOCH,
     ConsumerMember,
 )
-from tidelog.coordinator.groups.consumer_protocol import ConsumerProtocol
+from tidelog.coordinator.groups.consumer_protocol import ConsumerGroupProtocol
 from tidelog.coordinator.groups.consumer_requests import check_heartbeat
 from tidelog.coordinator.groups.descriptions import (
     describe_classic,
@@ -50,7 +50,7 @@ from tidelog.coordinator.records.offset import (
 )
 from tidelog.coordinator.shard import (
     CoordinatorRecord,
-    Outcome,
+    CoordinatorResult,
     Reply,
     Ticket,
     append_refusal,
@@ -82,11 +82,11 @@ class GroupShard:
     def __init__(self, config: GroupConfig, new_id: Callable[[], str]) -> None:
         self.config = config
         self.groups = GroupTable()
-        self.timers: Timers[Outcome[Any]] = Timers()
+        self.timers: Timers[CoordinatorResult[Any]] = Timers()
         self.committed = Offsets()
-        self._classic = ClassicProtocol(config, self.timers, self.groups.classic)
+        self._classic = ClassicGroupProtocol(config, self.timers, self.groups.classic)
         self._joins = ClassicJoins(config, self.timers, self._classic, new_id)
-        self._consumer = ConsumerProtocol(
+        self._consumer = ConsumerGroupProtocol(
             config, self.timers, self.groups.consumer, self._fence, new_id
         )
         self._mixed = MixedGroups(self._consumer, self.timers, new_id)
@@ -96,10 +96,12 @@ class GroupShard:
     def topics(self) -> TopicsView:
         return self._consumer.topics
 
-    def set_topics(self, topics: TopicsView, deleted: Collection[str] = ()) -> Outcome[None]:
+    def set_topics(
+        self, topics: TopicsView, deleted: Collection[str] = ()
+    ) -> CoordinatorResult[None]:
         """The metadata changed; the offsets of deleted topics go with them."""
         self._consumer.topics = topics
-        return Outcome(self.offsets.topic_tombstones(deleted) if deleted else [])
+        return CoordinatorResult(self.offsets.topic_tombstones(deleted) if deleted else [])
 
     def set_overrides(self, overrides: Callable[[str, str], str | None]) -> None:
         """`overrides(group id, setting)` is what an operator set for one group, or None."""
@@ -109,7 +111,7 @@ class GroupShard:
 
     def join(
         self, client: ClientContext, request: JoinGroupRequest, ticket: Ticket, now_ms: int
-    ) -> Outcome[JoinGroupResponse]:
+    ) -> CoordinatorResult[JoinGroupResponse]:
         """No response means that the join is parked: its ticket is answered later."""
         timeout_ms = request.session_timeout_ms
         if not (
@@ -118,19 +120,23 @@ class GroupShard:
             <= self.config.group_max_session_timeout_ms
         ):
             error = join_error(ErrorCode.INVALID_SESSION_TIMEOUT, request.member_id)
-            return Outcome(response=error)
+            return CoordinatorResult(response=error)
         group = self.groups.get(request.group_id)
         if isinstance(group, ConsumerGroup):
             if group.members:
                 return self._join_mixed(group, client, request, ticket, now_ms)
             if request.member_id:
-                return Outcome(response=join_error(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id))
+                return CoordinatorResult(
+                    response=join_error(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id)
+                )
             # An empty consumer group becomes a classic one by being deleted first.
             removal = write.remove_group_records(group)
             return self._join_new(removal, client, request, ticket, now_ms)
         if group is None:
             if request.member_id:
-                return Outcome(response=join_error(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id))
+                return CoordinatorResult(
+                    response=join_error(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id)
+                )
             return self._join_new([], client, request, ticket, now_ms)
         return self._joins.join(group, client, request, ticket, now_ms)
 
@@ -141,21 +147,23 @@ class GroupShard:
         request: JoinGroupRequest,
         ticket: Ticket,
         now_ms: int,
-    ) -> Outcome[JoinGroupResponse]:
+    ) -> CoordinatorResult[JoinGroupResponse]:
         """Makes a classic group, empty, with a record of its own; then lets the member in."""
 
-        def settle(error: ApiError | None) -> Outcome[Any]:
+        def settle(error: ApiError | None) -> CoordinatorResult[Any]:
             if error is not None:
-                return Outcome(replies=[Reply(ticket, join_error(append_refusal(error)))])
+                return CoordinatorResult(replies=[Reply(ticket, join_error(append_refusal(error)))])
             classic = self.groups.classic(request.group_id)
             assert classic is not None
-            outcome = self._joins.join(classic, client, request, ticket, now_ms)
-            if outcome.response is not None:
-                outcome.replies.append(Reply(ticket, outcome.response))
-                outcome.response = None
-            return outcome
+            result = self._joins.join(classic, client, request, ticket, now_ms)
+            if result.response is not None:
+                result.replies.append(Reply(ticket, result.response))
+                result.response = None
+            return result
 
-        return Outcome([*before, empty_group_record(request.group_id, now_ms)], settle=settle)
+        return CoordinatorResult(
+            [*before, empty_group_record(request.group_id, now_ms)], settle=settle
+        )
 
     def _join_mixed(
         self,
@@ -164,24 +172,24 @@ class GroupShard:
         request: JoinGroupRequest,
         ticket: Ticket,
         now_ms: int,
-    ) -> Outcome[JoinGroupResponse]:
+    ) -> CoordinatorResult[JoinGroupResponse]:
         draft = Draft(group)
         try:
             join = self._mixed.join(draft, client, request, now_ms)
         except MemberIdRequired as required:
             error = join_error(ErrorCode.MEMBER_ID_REQUIRED, required.member_id)
-            return Outcome(response=error)
+            return CoordinatorResult(response=error)
         except ApiError as refused:
-            return Outcome(response=join_error(refused.code, request.member_id))
+            return CoordinatorResult(response=join_error(refused.code, request.member_id))
         replaced = None if join.replaced is None else group.members[join.replaced]
         if (
             replaced is not None
             and not replaced.uses_classic_protocol
             and self._may_downgrade(draft.group, None)
         ):
-            outcome = self._downgrade(draft, None, now_ms)
-            outcome.response = join.response
-            return outcome
+            result = self._downgrade(draft, None, now_ms)
+            result.response = join.response
+            return result
 
         def settle(error: ApiError | None) -> None:
             if error is None:
@@ -189,20 +197,22 @@ class GroupShard:
             else:
                 join.response.error_code = append_refusal(error)
 
-        return Outcome(draft.records, join.response, settle=settle)
+        return CoordinatorResult(draft.records, join.response, settle=settle)
 
     def sync(
         self, request: SyncGroupRequest, ticket: Ticket, now_ms: int
-    ) -> Outcome[SyncGroupResponse]:
+    ) -> CoordinatorResult[SyncGroupResponse]:
         """No response means that the sync is parked: its ticket is answered later."""
         group = self.groups.get(request.group_id)
         if isinstance(group, ConsumerGroup):
             try:
-                return Outcome(response=self._mixed.sync(group, request, now_ms))
+                return CoordinatorResult(response=self._mixed.sync(group, request, now_ms))
             except ApiError as refused:
-                return Outcome(response=SyncGroupResponse(error_code=refused.code))
+                return CoordinatorResult(response=SyncGroupResponse(error_code=refused.code))
         if group is None or group.is_empty:
-            return Outcome(response=SyncGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID))
+            return CoordinatorResult(
+                response=SyncGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID)
+            )
         return self._classic.sync(group, request, ticket, now_ms)
 
     def heartbeat(self, request: HeartbeatRequest, now_ms: int) -> HeartbeatResponse:
@@ -213,7 +223,9 @@ class GroupShard:
             raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID, f"Group {request.group_id} not found.")
         return self._mixed.heartbeat(group, request, now_ms)
 
-    def leave(self, request: LeaveGroupRequest, now_ms: int) -> Outcome[LeaveGroupResponse]:
+    def leave(
+        self, request: LeaveGroupRequest, now_ms: int
+    ) -> CoordinatorResult[LeaveGroupResponse]:
         group = self.groups.get(request.group_id)
         if group is None:
             raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID, f"Group {request.group_id} not found.")
@@ -221,13 +233,13 @@ class GroupShard:
             return self._classic.leave(group, request, now_ms)
         draft = Draft(group)
         response = self._mixed.leave(draft, request)
-        return Outcome(draft.records, response)
+        return CoordinatorResult(draft.records, response)
 
     # Consumer protocol
 
     def consumer_heartbeat(
         self, client: ClientContext, request: ConsumerGroupHeartbeatRequest, now_ms: int
-    ) -> Outcome[ConsumerGroupHeartbeatResponse]:
+    ) -> CoordinatorResult[ConsumerGroupHeartbeatResponse]:
         check_heartbeat(request, client.api_version, self.config.group_consumer_assignors)
         if request.member_epoch in (LEAVE_EPOCH, STATIC_LEAVE_EPOCH):
             return self._consumer_leave(request, now_ms)
@@ -235,14 +247,14 @@ class GroupShard:
         if isinstance(group, ConsumerGroup):
             draft = Draft(group)
             response = self._consumer.heartbeat(draft, client, request, now_ms)
-            return Outcome(draft.records, response)
+            return CoordinatorResult(draft.records, response)
         if request.member_epoch != 0:
             raise _not_a_consumer_group(request.group_id, group)
         if group is None or not group.members:
             tombstones = [] if group is None else _classic_tombstones(group)
             draft = Draft(ConsumerGroup(request.group_id), tombstones)
             response = self._consumer.heartbeat(draft, client, request, now_ms)
-            return Outcome(draft.records, response)
+            return CoordinatorResult(draft.records, response)
         return self._upgrade(group, client, request, now_ms)
 
     def _upgrade(
@@ -251,7 +263,7 @@ class GroupShard:
         client: ClientContext,
         request: ConsumerGroupHeartbeatRequest,
         now_ms: int,
-    ) -> Outcome[ConsumerGroupHeartbeatResponse]:
+    ) -> CoordinatorResult[ConsumerGroupHeartbeatResponse]:
         if (
             not self.config.upgrade_enabled
             or not group.uses_consumer_protocol
@@ -269,20 +281,20 @@ class GroupShard:
         draft = Draft(converted, records)
         response = self._consumer.heartbeat(draft, client, request, now_ms)
 
-        def settle(error: ApiError | None) -> Outcome[Any] | None:
+        def settle(error: ApiError | None) -> CoordinatorResult[Any] | None:
             current = self.groups.consumer(request.group_id)
             if error is not None or current is None:
                 return None
             self._classic.cancel_timers(group)
             self._consumer.loaded(current, now_ms)
             parked = self._classic.dismiss(group, ErrorCode.REBALANCE_IN_PROGRESS)
-            return Outcome(replies=parked)
+            return CoordinatorResult(replies=parked)
 
-        return Outcome(draft.records, response, settle=settle)
+        return CoordinatorResult(draft.records, response, settle=settle)
 
     def _consumer_leave(
         self, request: ConsumerGroupHeartbeatRequest, now_ms: int
-    ) -> Outcome[ConsumerGroupHeartbeatResponse]:
+    ) -> CoordinatorResult[ConsumerGroupHeartbeatResponse]:
         group = self.groups.get(request.group_id)
         if not isinstance(group, ConsumerGroup):
             raise _not_a_consumer_group(request.group_id, group)
@@ -290,20 +302,22 @@ class GroupShard:
         if request.member_epoch == STATIC_LEAVE_EPOCH:
             draft = Draft(group)
             self._consumer.leave_for_a_while(draft, member)
-            outcome: Outcome[Any] = Outcome(draft.records)
+            result: CoordinatorResult[Any] = CoordinatorResult(draft.records)
         else:
-            outcome = self._fence(group, member, now_ms)
-        outcome.response = ConsumerGroupHeartbeatResponse(
+            result = self._fence(group, member, now_ms)
+        result.response = ConsumerGroupHeartbeatResponse(
             member_id=member.member_id, member_epoch=request.member_epoch
         )
-        return outcome
+        return result
 
-    def _fence(self, group: ConsumerGroup, member: ConsumerMember, now_ms: int) -> Outcome[Any]:
+    def _fence(
+        self, group: ConsumerGroup, member: ConsumerMember, now_ms: int
+    ) -> CoordinatorResult[Any]:
         draft = Draft(group)
         if self._may_downgrade(group, member.member_id):
             return self._downgrade(draft, member.member_id, now_ms)
         self._consumer.leave(draft, member)
-        return Outcome(draft.records)
+        return CoordinatorResult(draft.records)
 
     def _may_downgrade(self, group: ConsumerGroup, leaving_member_id: str | None) -> bool:
         staying = len(group.members) - (leaving_member_id in group.members)
@@ -313,7 +327,9 @@ class GroupShard:
             and group.all_classic_except(leaving_member_id or "")
         )
 
-    def _downgrade(self, draft: Draft, leaving_member_id: str | None, now_ms: int) -> Outcome[Any]:
+    def _downgrade(
+        self, draft: Draft, leaving_member_id: str | None, now_ms: int
+    ) -> CoordinatorResult[Any]:
         group = draft.group
         classic = to_classic_group(group, leaving_member_id, self.topics, now_ms)
         assignments = {m.member_id: m.assignment for m in classic.members.values()}
@@ -323,7 +339,7 @@ class GroupShard:
             self._classic.metadata_record(classic, assignments),
         ]
 
-        def settle(error: ApiError | None) -> Outcome[Any] | None:
+        def settle(error: ApiError | None) -> CoordinatorResult[Any] | None:
             current = self.groups.classic(group.group_id)
             if error is not None or current is None:
                 return None
@@ -340,7 +356,7 @@ class GroupShard:
                 return None
             return self._classic.prepare_rebalance(current, now_ms)
 
-        return Outcome(records, settle=settle)
+        return CoordinatorResult(records, settle=settle)
 
     # All groups
 
@@ -354,7 +370,7 @@ class GroupShard:
         assignor = self.config.group_consumer_assignors[0]
         return describe_consumer(self.groups, group_id, assignor, self.topics)
 
-    def delete(self, group_ids: Sequence[str]) -> Outcome[list[DeletableGroupResult]]:
+    def delete(self, group_ids: Sequence[str]) -> CoordinatorResult[list[DeletableGroupResult]]:
         records: list[CoordinatorRecord] = []
         rows = []
         for group_id in group_ids:
@@ -368,7 +384,7 @@ class GroupShard:
                 records += self.offsets.group_tombstones(group_id)
                 records += self._group_tombstones(group)
             rows.append(DeletableGroupResult(group_id=group_id, error_code=error))
-        return Outcome(records, rows)
+        return CoordinatorResult(records, rows)
 
     def _group_tombstones(self, group: Group) -> list[CoordinatorRecord]:
         if isinstance(group, ConsumerGroup):
@@ -407,17 +423,17 @@ class GroupShard:
         for group_id in self.committed.replay_end_marker(producer_id, committed):
             self.groups.ensure(group_id)
 
-    def loaded(self, now_ms: int) -> list[Outcome[Any]]:
+    def loaded(self, now_ms: int) -> list[CoordinatorResult[Any]]:
         for group_id in self.committed.groups():
             self.groups.ensure(group_id)
-        outcomes = []
+        results = []
         for group in self.groups:
             if isinstance(group, ConsumerGroup):
                 self._consumer.loaded(group, now_ms)
             elif group.members:
-                outcomes.append(self._classic.loaded(group, now_ms))
+                results.append(self._classic.loaded(group, now_ms))
         self._schedule_expiry(now_ms)
-        return outcomes
+        return results
 
     def unload(self) -> list[Reply]:
         self.timers.clear()
@@ -435,7 +451,7 @@ class GroupShard:
         """Sessions and rebalances take as long as they were to take."""
         self.timers.shift(by_ms)
 
-    def tick(self, now_ms: int) -> Iterator[Outcome[Any]]:
+    def tick(self, now_ms: int) -> Iterator[CoordinatorResult[Any]]:
         return self.timers.due(now_ms)
 
     # Expiry
@@ -445,7 +461,7 @@ class GroupShard:
             interval_ms = self.config.offsets_retention_check_interval_ms
         self.timers.schedule("expiry", now_ms + interval_ms, self._expire)
 
-    def _expire(self, now_ms: int) -> Outcome[Any]:
+    def _expire(self, now_ms: int) -> CoordinatorResult[Any]:
         """Forgets offsets past their retention, and groups that nothing is left of."""
         records: list[CoordinatorRecord] = []
         for group in self.groups:
@@ -458,9 +474,9 @@ class GroupShard:
                     records += self._group_tombstones(group)
             if len(records) >= _EXPIRY_BATCH_RECORDS:
                 self._schedule_expiry(now_ms, 1)
-                return Outcome(records)
+                return CoordinatorResult(records)
         self._schedule_expiry(now_ms)
-        return Outcome(records)
+        return CoordinatorResult(records)
 
 
 def _is_gathering(group: Group) -> bool:

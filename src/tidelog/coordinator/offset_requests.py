@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from tidelog.coordinator.groups.classic_group import ClassicGroup, ClassicState
-from tidelog.coordinator.groups.classic_protocol import ClassicProtocol
+from tidelog.coordinator.groups.classic_protocol import ClassicGroupProtocol
 from tidelog.coordinator.groups.client_context import ClientContext
 from tidelog.coordinator.groups.consumer_group import ConsumerGroup
 from tidelog.coordinator.groups.group_config import GroupConfig
 from tidelog.coordinator.groups.group_table import Group, GroupTable
 from tidelog.coordinator.offsets import CommittedOffset, Offsets
-from tidelog.coordinator.shard import CoordinatorRecord, Outcome
+from tidelog.coordinator.shard import CoordinatorRecord, CoordinatorResult
 from tidelog.protocol.apis.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitResponse,
@@ -44,7 +44,11 @@ _MEMBER_EPOCH_FROM = 9
 
 class OffsetRequests:
     def __init__(
-        self, config: GroupConfig, groups: GroupTable, offsets: Offsets, classic: ClassicProtocol
+        self,
+        config: GroupConfig,
+        groups: GroupTable,
+        offsets: Offsets,
+        classic: ClassicGroupProtocol,
     ) -> None:
         self._config = config
         self._groups = groups
@@ -53,7 +57,7 @@ class OffsetRequests:
 
     def commit(
         self, client: ClientContext, request: OffsetCommitRequest, now_ms: int
-    ) -> Outcome[OffsetCommitResponse]:
+    ) -> CoordinatorResult[OffsetCommitResponse]:
         """The topics are named; the caller has turned ids into names and left out what it refused.
         Cost: about 4 µs a partition."""
         group = self._committing_group(
@@ -92,11 +96,11 @@ class OffsetRequests:
             topics.append(
                 OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=rows)
             )
-        return Outcome(records, OffsetCommitResponse(topics=topics))
+        return CoordinatorResult(records, OffsetCommitResponse(topics=topics))
 
     def commit_in_transaction(
         self, client: ClientContext, request: TxnOffsetCommitRequest, now_ms: int
-    ) -> Outcome[TxnOffsetCommitResponse]:
+    ) -> CoordinatorResult[TxnOffsetCommitResponse]:
         """The producer's right to write to this partition has been checked."""
         self._committing_group(
             request.group_id,
@@ -129,7 +133,7 @@ class OffsetRequests:
                     )
                 )
             topics.append(TxnOffsetCommitResponseTopic(name=topic.name, partitions=rows))
-        return Outcome(
+        return CoordinatorResult(
             records,
             TxnOffsetCommitResponse(topics=topics),
             producer_id=request.producer_id,
@@ -242,7 +246,7 @@ class OffsetRequests:
 
     # OffsetDelete and deletion
 
-    def delete(self, request: OffsetDeleteRequest) -> Outcome[OffsetDeleteResponse]:
+    def delete(self, request: OffsetDeleteRequest) -> CoordinatorResult[OffsetDeleteResponse]:
         group = self._groups.get(request.group_id)
         if group is None:
             raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {request.group_id} not found.")
@@ -266,7 +270,7 @@ class OffsetRequests:
                     records.append(self._offsets.tombstone(request.group_id, topic.name, index))
                 rows.append(OffsetDeleteResponsePartition(partition_index=index, error_code=error))
             topics.append(OffsetDeleteResponseTopic(name=topic.name, partitions=rows))
-        return Outcome(records, OffsetDeleteResponse(topics=topics))
+        return CoordinatorResult(records, OffsetDeleteResponse(topics=topics))
 
     def _has_offset(self, group: str, topic: str, partition: int) -> bool:
         return self._offsets.get(group, topic, partition) is not None or self._offsets.is_pending(

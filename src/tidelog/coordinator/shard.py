@@ -2,14 +2,14 @@
 
 A *shard* owns the keys that hash to one partition of an internal topic. It does no I/O:
 
-* A request method takes the request and the time and returns an `Outcome`: the records that make
-  the decision durable, and the answers that may leave once those records are committed.
-* `replay(record)` is the only way durable state changes. The host appends the records of an
-  outcome, replays them in order, and parks the answers until the high watermark has passed them.
+* A request method takes the request and the time and returns a `CoordinatorResult`: the records
+  that make the decision durable, and the answers that may leave once those records are committed.
+* `replay(record)` is the only way durable state changes. The host appends the records of a result,
+  replays them in order, and parks the answers until the high watermark has passed them.
   An append that fails changes nothing, because nothing was changed before it.
 * Loading a partition replays its log from the start: the same `replay`, the same state.
 * Time is handed in. A shard says when it next wants to be called (`next_deadline_ms`) and the host
-  calls `tick(now_ms)` then; what falls due comes back as outcomes.
+  calls `tick(now_ms)` then; what falls due comes back as results.
 
 State that no restart has to survive (session deadlines, a rebalance in progress, requests parked
 until it ends) is kept beside the replayed state and may change inside a request method.
@@ -20,12 +20,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from struct import Struct as PackedStruct
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
+from tidelog.promise import Promise
 from tidelog.protocol.errors import ApiError, ErrorCode, ProtocolError
 from tidelog.protocol.schema import Message
 
 Response = TypeVar("Response")
+
+# What a shard parks of a request: the promise of its answer, which the host keeps.
+Ticket: TypeAlias = Promise[Any]
 
 _VERSION = PackedStruct(">h")
 
@@ -39,22 +43,16 @@ class CoordinatorRecord:
     value_version: int = 0
 
 
-class Ticket(Protocol):
-    """A request that waits for its answer. The server hands in its deferred answers."""
-
-    def answer(self, response: Any) -> None: ...
-
-
 @dataclass(slots=True, frozen=True)
 class Reply:
-    """The answer to a request that was parked by an earlier outcome."""
+    """The answer to a request that was parked by an earlier result."""
 
     ticket: Ticket
     response: Any
 
 
 @dataclass(slots=True)
-class Outcome(Generic[Response]):
+class CoordinatorResult(Generic[Response]):
     """What a shard decided.
 
     records: to append in order as one batch, atomically; then to replay.
@@ -63,10 +61,10 @@ class Outcome(Generic[Response]):
     effects: work for the host once the records are committed (a transaction's markers, say);
         what they are is agreed between a shard and its owner in the server.
     settle: called once, right after the append, with None or with the error that refused it; for
-        soft state that must follow the fate of the records. Its outcome is carried out next.
+        soft state that must follow the fate of the records. Its result is carried out next.
     producer_id, producer_epoch: set when the records are part of that producer's transaction.
 
-    An outcome without records waits for the records of those before it: an answer never shows what
+    A result without records waits for the records of those before it: an answer never shows what
     a crash could still take back.
     """
 
@@ -74,14 +72,14 @@ class Outcome(Generic[Response]):
     response: Response | None = None
     replies: list[Reply] = field(default_factory=list)
     effects: list[Any] = field(default_factory=list)
-    settle: Callable[[ApiError | None], Outcome[Any] | None] | None = None
+    settle: Callable[[ApiError | None], CoordinatorResult[Any] | None] | None = None
     producer_id: int = -1
     producer_epoch: int = -1
 
-    def absorb(self, other: Outcome[Any]) -> None:
-        """Appends what `other` decided (not its response) to this outcome."""
+    def absorb(self, other: CoordinatorResult[Any]) -> None:
+        """Appends what `other` decided (not its response) to this result."""
         if other.settle is not None and self.settle is not None:
-            raise ValueError("two outcomes with a settle step cannot be made one")
+            raise ValueError("two results with a settle step cannot be made one")
         self.records += other.records
         self.replies += other.replies
         self.effects += other.effects
@@ -99,7 +97,7 @@ class Shard(Protocol):
     def replay_end_marker(self, producer_id: int, producer_epoch: int, committed: bool) -> None:
         """Applies the end of a transaction that wrote to this partition."""
 
-    def loaded(self, now_ms: int) -> list[Outcome[Any]]:
+    def loaded(self, now_ms: int) -> list[CoordinatorResult[Any]]:
         """Called once after the log was replayed: starts the timers, heals what is half done."""
 
     def unload(self) -> list[Reply]:
@@ -112,8 +110,8 @@ class Shard(Protocol):
         """The clock was set forward, or back if negative: `now_ms` is other by so much from here
         on, and no time has passed."""
 
-    def tick(self, now_ms: int) -> Iterable[Outcome[Any]]:
-        """Decides on everything due at `now_ms`. Each outcome is carried out before the next is
+    def tick(self, now_ms: int) -> Iterable[CoordinatorResult[Any]]:
+        """Decides on everything due at `now_ms`. Each result is carried out before the next is
         asked for, so that a generator decides on what is, not on what was."""
 
 

@@ -1,7 +1,7 @@
 """The transaction coordinator's state machine for one partition of `__transaction_state`.
 
-It follows the pattern of `coordinator/shard.py`: requests give outcomes, `replay` changes state.
-Beside answers an outcome may carry `WriteMarkers`: the transaction is decided, and the server has
+It follows the pattern of `coordinator/shard.py`: requests give results, `replay` changes state.
+Beside answers a result may carry `WriteMarkers`: the transaction is decided, and the server has
 to write its markers once the records are committed, then call `markers_written`.
 
 Two flows live side by side, told apart by the version of the request that ends a transaction:
@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tidelog.coordinator.records.transaction import TransactionLogKey, TransactionLogValue
-from tidelog.coordinator.shard import CoordinatorRecord, Outcome, Reply
+from tidelog.coordinator.shard import CoordinatorRecord, CoordinatorResult, Reply
 from tidelog.coordinator.timers import Timers
 from tidelog.coordinator.transaction import (
     CLIENT_EPOCH_MAX,
@@ -104,13 +104,13 @@ class TransactionShard:
         self.transactions: dict[str, Transaction] = {}
         self._take_producer_id = take_producer_id
         self._last_epochs: dict[str, _LastEpoch] = {}
-        self._timers: Timers[Outcome[Any]] = Timers()
+        self._timers: Timers[CoordinatorResult[Any]] = Timers()
 
     # Requests
 
     def init_producer_id(
         self, request: InitProducerIdRequest, now_ms: int
-    ) -> Outcome[InitProducerIdResponse]:
+    ) -> CoordinatorResult[InitProducerIdResponse]:
         """Gives a producer its id and epoch; fences and rolls back its earlier incarnation."""
         transactional_id = request.transactional_id
         if not transactional_id:
@@ -135,12 +135,12 @@ class TransactionShard:
         if current.status is TransactionStatus.ONGOING:
             if request.producer_id != NO_PRODUCER_ID:
                 check_epoch(current, request.producer_epoch)
-            outcome: Outcome[InitProducerIdResponse] = Outcome()
-            outcome.absorb(self._abort(current, now_ms))
-            outcome.response = InitProducerIdResponse(
+            result: CoordinatorResult[InitProducerIdResponse] = CoordinatorResult()
+            result.absorb(self._abort(current, now_ms))
+            result.response = InitProducerIdResponse(
                 error_code=ErrorCode.CONCURRENT_TRANSACTIONS, producer_epoch=NO_PRODUCER_EPOCH
             )
-            return outcome
+            return result
         return self._reinitialize(current, request, now_ms)
 
     def add_partitions(
@@ -152,7 +152,7 @@ class TransactionShard:
         now_ms: int,
         *,
         client_transaction_version: int = 1,
-    ) -> Outcome[ErrorCode]:
+    ) -> CoordinatorResult[ErrorCode]:
         """Makes partitions part of the transaction, beginning it with the first."""
         current = self._find(transactional_id)
         check_producer(current, producer_id, producer_epoch)
@@ -161,7 +161,7 @@ class TransactionShard:
         is_ongoing = current.status is TransactionStatus.ONGOING
         joined = current.partitions.union(partitions)
         if is_ongoing and joined == current.partitions:
-            return Outcome(response=ErrorCode.NONE)
+            return CoordinatorResult(response=ErrorCode.NONE)
         changed = replace(
             current,
             status=TransactionStatus.ONGOING,
@@ -170,7 +170,7 @@ class TransactionShard:
             last_update_ms=now_ms,
             client_transaction_version=client_transaction_version,
         )
-        return Outcome(records=[self._record(changed)], response=ErrorCode.NONE)
+        return CoordinatorResult(records=[self._record(changed)], response=ErrorCode.NONE)
 
     def verify_partitions(
         self,
@@ -178,13 +178,13 @@ class TransactionShard:
         producer_id: int,
         producer_epoch: int,
         partitions: Iterable[TopicPartition],
-    ) -> Outcome[dict[TopicPartition, ErrorCode]]:
+    ) -> CoordinatorResult[dict[TopicPartition, ErrorCode]]:
         """Says for each partition whether it is part of the producer's transaction."""
         current = self._find(transactional_id)
         check_producer(current, producer_id, producer_epoch)
         if current.status.is_prepared:
             raise ApiError(ErrorCode.CONCURRENT_TRANSACTIONS)
-        return Outcome(
+        return CoordinatorResult(
             response={
                 partition: ErrorCode.NONE
                 if partition in current.partitions
@@ -195,18 +195,18 @@ class TransactionShard:
 
     def end_transaction(
         self, request: EndTxnRequest, version: int, now_ms: int
-    ) -> Outcome[EndTxnResponse]:
+    ) -> CoordinatorResult[EndTxnResponse]:
         """Decides the transaction. The answer waits for the decision only, not for the markers."""
         current = self._find(request.transactional_id)
         is_v2 = version >= END_TXN_V2
         check = check_end_v2 if is_v2 else check_end_v1
         if not check(current, request):
-            return Outcome(response=_ended(current))
+            return CoordinatorResult(response=_ended(current))
         return self._decide(
             current, request.committed, now_ms, client_transaction_version=2 if is_v2 else 1
         )
 
-    def markers_written(self, markers: WriteMarkers, now_ms: int) -> Outcome[ErrorCode]:
+    def markers_written(self, markers: WriteMarkers, now_ms: int) -> CoordinatorResult[ErrorCode]:
         """Completes a decided transaction whose partitions all have their marker."""
         current = self.transactions.get(markers.transactional_id)
         if (
@@ -216,8 +216,10 @@ class TransactionShard:
             or current.producer_epoch != markers.producer_epoch
         ):
             # Completed before: the same markers were written twice.
-            return Outcome(response=ErrorCode.NONE)
-        return Outcome(records=[self._record(_completed(current, now_ms))], response=ErrorCode.NONE)
+            return CoordinatorResult(response=ErrorCode.NONE)
+        return CoordinatorResult(
+            records=[self._record(_completed(current, now_ms))], response=ErrorCode.NONE
+        )
 
     # Questions
 
@@ -273,10 +275,10 @@ class TransactionShard:
     def replay_end_marker(self, producer_id: int, producer_epoch: int, committed: bool) -> None:
         """Nothing is written to this topic inside of transactions."""
 
-    def loaded(self, now_ms: int) -> list[Outcome[Any]]:
+    def loaded(self, now_ms: int) -> list[CoordinatorResult[Any]]:
         """Finishes what was decided before the coordinator stopped."""
         return [
-            Outcome(effects=[_markers(transaction)])
+            CoordinatorResult(effects=[_markers(transaction)])
             for transaction in self.transactions.values()
             if transaction.status.is_prepared
         ]
@@ -291,7 +293,7 @@ class TransactionShard:
     def clock_was_set(self, by_ms: int) -> None:
         """As in Kafka, deadlines stay: they count from times of the clock that are in the log."""
 
-    def tick(self, now_ms: int) -> list[Outcome[Any]]:
+    def tick(self, now_ms: int) -> list[CoordinatorResult[Any]]:
         return self._timers.run_due(now_ms)
 
     # How a producer starts
@@ -331,7 +333,7 @@ class TransactionShard:
 
     def _reinitialize(
         self, current: Transaction, request: InitProducerIdRequest, now_ms: int
-    ) -> Outcome[InitProducerIdResponse]:
+    ) -> CoordinatorResult[InitProducerIdResponse]:
         fresh = Transaction(
             current.transactional_id,
             current.producer_id,
@@ -362,9 +364,11 @@ class TransactionShard:
             fresh = replace(fresh, producer_epoch=current.producer_epoch + 1)
         return self._init_with(fresh, last_epoch)
 
-    def _init_with(self, fresh: Transaction, last_epoch: int) -> Outcome[InitProducerIdResponse]:
+    def _init_with(
+        self, fresh: Transaction, last_epoch: int
+    ) -> CoordinatorResult[InitProducerIdResponse]:
         self._remember_epoch(fresh, last_epoch)
-        return Outcome(
+        return CoordinatorResult(
             records=[self._record(fresh)],
             response=InitProducerIdResponse(
                 producer_id=fresh.producer_id, producer_epoch=fresh.producer_epoch
@@ -380,7 +384,7 @@ class TransactionShard:
         now_ms: int,
         *,
         client_transaction_version: int,
-    ) -> Outcome[EndTxnResponse]:
+    ) -> CoordinatorResult[EndTxnResponse]:
         """Ends an ongoing transaction, or (v2) one that has no partitions."""
         raises_epoch = client_transaction_version >= 2
         decided = replace(
@@ -400,12 +404,12 @@ class TransactionShard:
         response = _ended(completed)
         if current.status is not TransactionStatus.ONGOING:
             completed = replace(completed, start_ms=now_ms)
-            return Outcome(records=[self._record(completed)], response=response)
-        return Outcome(
+            return CoordinatorResult(records=[self._record(completed)], response=response)
+        return CoordinatorResult(
             records=[self._record(decided)], response=response, effects=[_markers(decided)]
         )
 
-    def _abort(self, current: Transaction, now_ms: int) -> Outcome[Any]:
+    def _abort(self, current: Transaction, now_ms: int) -> CoordinatorResult[Any]:
         """Rolls an ongoing transaction back without its producer, whose epoch is over by that.
 
         In transactions v2 its own abort still succeeds and goes on with the new epoch. The last
@@ -419,7 +423,7 @@ class TransactionShard:
             last_update_ms=now_ms,
             client_transaction_version=2 if is_v2 else 1,
         )
-        return Outcome(records=[self._record(aborted)], effects=[_markers(aborted)])
+        return CoordinatorResult(records=[self._record(aborted)], effects=[_markers(aborted)])
 
     # Timers
 
@@ -439,19 +443,19 @@ class TransactionShard:
             )
             self._timers.schedule(transactional_id, due_ms, self._expire(transactional_id))
 
-    def _time_out(self, transactional_id: str) -> Callable[[int], Outcome[Any]]:
-        def abort(now_ms: int) -> Outcome[Any]:
-            outcome = self._abort(self.transactions[transactional_id], now_ms)
+    def _time_out(self, transactional_id: str) -> Callable[[int], CoordinatorResult[Any]]:
+        def abort(now_ms: int) -> CoordinatorResult[Any]:
+            result = self._abort(self.transactions[transactional_id], now_ms)
             again = self._time_out(transactional_id)
-            outcome.settle = self._try_again(transactional_id, now_ms, again)
-            return outcome
+            result.settle = self._try_again(transactional_id, now_ms, again)
+            return result
 
         return abort
 
-    def _expire(self, transactional_id: str) -> Callable[[int], Outcome[Any]]:
-        def remove(now_ms: int) -> Outcome[Any]:
+    def _expire(self, transactional_id: str) -> Callable[[int], CoordinatorResult[Any]]:
+        def remove(now_ms: int) -> CoordinatorResult[Any]:
             again = self._expire(transactional_id)
-            return Outcome(
+            return CoordinatorResult(
                 records=[tombstone(transactional_id)],
                 settle=self._try_again(transactional_id, now_ms, again),
             )
@@ -459,7 +463,7 @@ class TransactionShard:
         return remove
 
     def _try_again(
-        self, transactional_id: str, now_ms: int, action: Callable[[int], Outcome[Any]]
+        self, transactional_id: str, now_ms: int, action: Callable[[int], CoordinatorResult[Any]]
     ) -> Callable[[ApiError | None], None]:
         """A timer has fired and is gone: when its records are refused it has to fire again."""
 

@@ -6,24 +6,9 @@ may do everything that makes sense for the type of the resource.
 
 from __future__ import annotations
 
-from enum import IntEnum
+from tidelog.security.acl import AclOperation
 
 NOT_ASKED_FOR = -(2**31)
-
-
-class AclOperation(IntEnum):
-    """The operations of access control, with the numbers of the protocol."""
-
-    READ = 3
-    WRITE = 4
-    CREATE = 5
-    DELETE = 6
-    ALTER = 7
-    DESCRIBE = 8
-    CLUSTER_ACTION = 9
-    DESCRIBE_CONFIGS = 10
-    ALTER_CONFIGS = 11
-    IDEMPOTENT_WRITE = 12
 
 
 def bit_field(*operations: AclOperation) -> int:

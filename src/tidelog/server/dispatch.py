@@ -1,77 +1,33 @@
 """From a frame to its handler and from the handler's result to the answer.
 
-The handler modules declare their API, versions and request type; the table made from them is what
-dispatch routes by and what ApiVersions advertises, so the two cannot disagree.
+The table of the handlers is what dispatch routes by and what ApiVersions advertises, so the two
+cannot disagree.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from importlib import import_module
 from struct import Struct
 from struct import error as StructError  # noqa: N812 - the exception is in the wrong case
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
+from tidelog.errors import TidelogError
 from tidelog.promise import Promise
 from tidelog.protocol.api_keys import ApiKey
 from tidelog.protocol.errors import ApiError, ErrorCode, ProtocolError
 from tidelog.protocol.headers import encode_response
 from tidelog.protocol.varint import read_uvarint
-from tidelog.server.handlers import HANDLERS
 from tidelog.server.request import Deferred, RawResponse, Request
 
 if TYPE_CHECKING:
     from tidelog.protocol.schema import Message
+    from tidelog.server.handler import Answer, Handler
     from tidelog.server.network.connection import Connection
     from tidelog.server.node import Node
-
-Answer: TypeAlias = "Message | bytes | RawResponse | Deferred | Promise[Message] | None"
 
 # API key, version, correlation id, length of the client id.
 _HEADER = Struct(">hhih")
 _NO_BODY = memoryview(b"")
 _API_VERSIONS = int(ApiKey.API_VERSIONS)
-
-
-class Handler:
-    """What one handler module declared."""
-
-    __slots__ = (
-        "api",
-        "error_response",
-        "flexible_from",
-        "handle",
-        "is_offered",
-        "max_version",
-        "min_version",
-        "request_class",
-        "served_from",
-    )
-
-    def __init__(self, module: Any) -> None:
-        self.api: ApiKey = module.API
-        self.min_version: int = module.VERSIONS[0]
-        self.max_version: int = module.VERSIONS[1]
-        self.served_from: int = getattr(module, "SERVED_FROM", self.min_version)
-        self.is_offered: Callable[[Node], bool] = getattr(module, "is_offered", lambda _: True)
-        self.request_class: type[Message] | None = module.REQUEST
-        self.flexible_from: int = (
-            module.FLEXIBLE_FROM if module.REQUEST is None else module.REQUEST.FLEXIBLE_FROM
-        )
-        self.handle: Callable[[Node, Request, Any], Answer] = module.handle
-        self.error_response: Callable[[Any, ApiError], Message] | None = getattr(
-            module, "error_response", None
-        )
-
-
-def load_handlers(names: Iterable[str] = HANDLERS) -> dict[int, Handler]:
-    """Import the named handler modules and index them by API key."""
-    handlers: dict[int, Handler] = {}
-    for name in names:
-        handler = Handler(import_module(f"tidelog.server.handlers.{name}"))
-        assert handler.api not in handlers, f"two handlers for {handler.api.name}"
-        handlers[int(handler.api)] = handler
-    return handlers
 
 
 class Dispatcher:
@@ -139,11 +95,8 @@ class Dispatcher:
             answer = self._failed(handler, request, body, error)
         except ProtocolError:
             raise
-        except Exception:
-            self._metrics.handler_failures += 1
-            self.log.exception("handler_failed", api=handler.api.name, peer=connection.peer)
-            unexpected = ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, "the node's log has the details")
-            answer = self._failed(handler, request, body, unexpected)
+        except Exception:  # noqa: BLE001 - answered and logged below
+            answer = self._failed_unexpectedly(handler, request, body)
         request.body = _NO_BODY
         if isinstance(answer, Promise):
             answer = self._await(handler, request, body, answer)
@@ -187,6 +140,8 @@ class Dispatcher:
             return promise.result()
         except ApiError as error:
             return self._failed(handler, request, body, error)
+        except TidelogError:
+            return self._failed_unexpectedly(handler, request, body)
 
     def _failed(
         self, handler: Handler, request: Request, body: Any, error: ApiError
@@ -196,6 +151,14 @@ class Dispatcher:
             return handler.error_response(body, error)
         request.connection.close(f"{handler.api.name} failed: {error}")
         return None
+
+    def _failed_unexpectedly(self, handler: Handler, request: Request, body: Any) -> Message | None:
+        """What is answered to a request on which the node has a bug; called while the exception is
+        handled."""
+        self._metrics.handler_failures += 1
+        self.log.exception("handler_failed", api=handler.api.name, peer=request.connection.peer)
+        unexpected = ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, "the node's log has the details")
+        return self._failed(handler, request, body, unexpected)
 
     def _throttle(self, request: Request, answer: Any, busy_ns: int) -> None:
         """Hold a client to its share of the node's time."""

@@ -45,8 +45,9 @@ from tidelog.server.controller.controller import Controller
 from tidelog.server.coordination.group_coordinator import GroupCoordinator
 from tidelog.server.coordination.transaction_coordinator import TransactionCoordinator
 from tidelog.server.delayed import DelayedFetch
-from tidelog.server.dispatch import Dispatcher, load_handlers
+from tidelog.server.dispatch import Dispatcher
 from tidelog.server.fetch_sessions import FetchSessions
+from tidelog.server.handler import load_handlers
 from tidelog.server.local_partitions import LocalPartitions
 from tidelog.server.log_cleaning import LogCleaning
 from tidelog.server.maintenance import Maintenance
@@ -64,7 +65,7 @@ if TYPE_CHECKING:
     from tidelog.protocol.schema import Message
     from tidelog.protocol.topic_partition import TopicPartition
     from tidelog.server.configuration.node_config import NodeConfig
-    from tidelog.server.dispatch import Handler
+    from tidelog.server.handler import Handler
     from tidelog.storage.directories.log_directory import DirectoryState
     from tidelog.storage.log import Log
     from tidelog.storage.recovery import RecoveryProgress
@@ -418,7 +419,7 @@ class Node:
         self.waiting.serve()
         # Those who were called may have appended in their turn.
         store.commit()
-        self.connections.set_congested(store.congested)
+        self.connections.budget.set_congested(store.congested)
         self.connections.flush_dirty()
 
     def _partitions_made_late(self, image: MetadataImage) -> None:

@@ -1,4 +1,4 @@
-"""A request on its way through the node, and the promise of a later answer."""
+"""A request on its way through the node, and the place of its answer among the others."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Request:
         self.size_bytes = size_bytes
 
     def defer(self, *, is_exclusive: bool = True) -> Deferred:
-        """Promise a later answer; the handler returns what this gives it.
+        """Keep the place of an answer that comes later.
 
         Until then the connection's next requests wait. Not exclusive is a request that has done
         its work and only waits for durability: others of its kind may follow it at once.
@@ -79,7 +79,8 @@ class Request:
 
 
 class Deferred:
-    """The answer to one request, still to come.
+    """A connection's slot for the answer to one request: answers leave in the order of the
+    requests.
 
     Call `answer` exactly once, on the loop thread. When the client goes away first, `on_close` is
     called (set it to forget what waits); an answer after that is dropped.
@@ -99,7 +100,7 @@ class Deferred:
         """Send this: a message, a whole frame, or for None nothing at all."""
         if self.closed:
             return
-        # What it forgets usually holds this promise: kept, each would be a cycle for the collector.
+        # What it forgets usually holds this slot: kept, each would be a cycle for the collector.
         self.on_close = None
         request = self.request
         parts: bytes | list[Part] | None

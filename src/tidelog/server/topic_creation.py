@@ -78,20 +78,17 @@ def create_missing_topics(
     created."""
     topics = [new_topic(node, name) for name in dict.fromkeys(names)]
     context = RequestContext.of(request)._replace(version=_VERSION)
-    errors: Promise[dict[str, ErrorCode]] = Promise()
 
-    def answered(answer: Promise[CreateTopicsResponse]) -> None:
-        error = answer.error
-        if isinstance(error, ApiError):
-            errors.resolve({topic.name: error.code for topic in topics})
-        else:
-            rows = answer.result().topics
-            errors.resolve(
-                {row.name: _for_metadata(row.error_code) for row in rows if row.error_code}
-            )
+    def errors_of(response: CreateTopicsResponse) -> dict[str, ErrorCode]:
+        rows = response.topics
+        return {row.name: _for_metadata(row.error_code) for row in rows if row.error_code}
 
-    node.controller.ask(CreateTopicsRequest(topics=topics), context).when_done(answered)
-    return errors
+    answer: Promise[CreateTopicsResponse] = node.controller.ask(
+        CreateTopicsRequest(topics=topics), context
+    )
+    return answer.then(errors_of).recover(
+        ApiError, lambda error: {topic.name: error.code for topic in topics}
+    )
 
 
 def _for_metadata(error_code: int) -> ErrorCode:

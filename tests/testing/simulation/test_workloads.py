@@ -10,8 +10,8 @@ from itertools import count, islice
 from typing import Any
 
 import pytest
-
 from tidelog.cluster.controller.controller import Controller
+
 from tidelog.cluster.replication.partition import Partition
 from tidelog.coordinator.transaction_shard import TransactionShard
 from tidelog.server.coordination.shard_host import HostedShard
@@ -83,8 +83,8 @@ def time_out_no_transaction(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def answer_before_the_records_are_committed(monkeypatch: pytest.MonkeyPatch) -> None:
-    def deliver(self: HostedShard[Any], notify: Any, replies: Any, effects: Any) -> None:
-        self._deliver(notify, replies, effects)
+    def deliver(self: HostedShard[Any], replies: Any, effects: Any) -> None:
+        self._deliver(replies, effects)
 
     monkeypatch.setattr(HostedShard, "_when_committed", deliver)
 

@@ -37,7 +37,7 @@ LATEST_TIERED_TIMESTAMP = -5
 EARLIEST_PENDING_UPLOAD_TIMESTAMP = -6
 
 
-class EpochEndOffset(NamedTuple):
+class EpochEnd(NamedTuple):
     """Where an epoch ended; both -1 when that is not known."""
 
     leader_epoch: int
@@ -78,7 +78,7 @@ class PartitionRead:
         last_stable_offset: int,
         log_start_offset: int,
         aborted_transactions: list[AbortedTransaction] | None,
-        diverging_epoch: EpochEndOffset | None = None,
+        diverging_epoch: EpochEnd | None = None,
     ) -> None:
         self.slice = slice
         self.high_watermark = high_watermark
@@ -376,7 +376,7 @@ class Partition:
             found, high_watermark, last_stable_offset, log.log_start_offset, aborted
         )
 
-    def _diverging_epoch(self, fetch_offset: int, last_fetched_epoch: int) -> EpochEndOffset | None:
+    def _diverging_epoch(self, fetch_offset: int, last_fetched_epoch: int) -> EpochEnd | None:
         end = self._end_offset_for(last_fetched_epoch)
         if end.end_offset == UNDEFINED_OFFSET:
             raise ApiError(
@@ -389,23 +389,23 @@ class Partition:
 
     def end_offset_for_epoch(
         self, leader_epoch: int, current_leader_epoch: int = NO_EPOCH
-    ) -> EpochEndOffset:
+    ) -> EpochEnd:
         """The largest epoch up to `leader_epoch` that wrote here, and where it ended."""
         self.check_leader(current_leader_epoch)
         return self._end_offset_for(leader_epoch)
 
-    def _end_offset_for(self, leader_epoch: int) -> EpochEndOffset:
+    def _end_offset_for(self, leader_epoch: int) -> EpochEnd:
         log = self.log
         latest = log.leader_epochs.latest_epoch
         # The log knows of an epoch from its first append on; before that it is empty, and ends the
         # epochs before it where it begins.
         if leader_epoch > latest:
             if leader_epoch == self.leader_epoch:
-                return EpochEndOffset(leader_epoch, log.log_end_offset)
+                return EpochEnd(leader_epoch, log.log_end_offset)
             if leader_epoch < self.leader_epoch:
                 known = latest if latest >= 0 else leader_epoch
-                return EpochEndOffset(known, self.state.leader_epoch_start_offset)
-        return EpochEndOffset(*log.leader_epochs.end_offset_for(leader_epoch, log.log_end_offset))
+                return EpochEnd(known, self.state.leader_epoch_start_offset)
+        return EpochEnd(*log.leader_epochs.end_offset_for(leader_epoch, log.log_end_offset))
 
     def list_offset(
         self,

@@ -16,13 +16,13 @@ from tidelog.coordinator.groups.classic_group import (
     protocol_pairs,
 )
 from tidelog.coordinator.groups.classic_protocol import (
-    ClassicProtocol,
+    ClassicGroupProtocol,
     group_assignments,
     join_error,
 )
 from tidelog.coordinator.groups.client_context import ClientContext
 from tidelog.coordinator.groups.group_config import GroupConfig
-from tidelog.coordinator.shard import Outcome, Reply, Ticket, append_refusal
+from tidelog.coordinator.shard import CoordinatorResult, Reply, Ticket, append_refusal
 from tidelog.coordinator.timers import Timers
 from tidelog.protocol.apis.join_group import JoinGroupRequest, JoinGroupResponse
 from tidelog.protocol.apis.sync_group import SyncGroupResponse
@@ -48,8 +48,8 @@ class ClassicJoins:
     def __init__(
         self,
         config: GroupConfig,
-        timers: Timers[Outcome[Any]],
-        rebalance: ClassicProtocol,
+        timers: Timers[CoordinatorResult[Any]],
+        rebalance: ClassicGroupProtocol,
         new_id: Callable[[], str],
     ) -> None:
         self._config = config
@@ -64,17 +64,17 @@ class ClassicJoins:
         request: JoinGroupRequest,
         ticket: Ticket,
         now_ms: int,
-    ) -> Outcome[JoinGroupResponse]:
+    ) -> CoordinatorResult[JoinGroupResponse]:
         if not self._has_room(group, request.member_id):
             group.remove(request.member_id)
             self._timers.cancel(("session", group.group_id, request.member_id))
-            return Outcome(response=join_error(ErrorCode.GROUP_MAX_SIZE_REACHED))
+            return CoordinatorResult(response=join_error(ErrorCode.GROUP_MAX_SIZE_REACHED))
         if group.state is DEAD:
-            return Outcome(
+            return CoordinatorResult(
                 response=join_error(ErrorCode.COORDINATOR_NOT_AVAILABLE, request.member_id)
             )
         if not group.supports(request.protocol_type, request.protocols):
-            return Outcome(
+            return CoordinatorResult(
                 response=join_error(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, request.member_id)
             )
         if request.member_id:
@@ -103,7 +103,7 @@ class ClassicJoins:
         request: JoinGroupRequest,
         ticket: Ticket,
         now_ms: int,
-    ) -> Outcome[JoinGroupResponse]:
+    ) -> CoordinatorResult[JoinGroupResponse]:
         member_id = f"{client.client_id}-{self._new_id()}"
         if client.api_version < _MEMBER_ID_REQUIRED_FROM:
             return self._add_member(group, client, request, member_id, ticket, now_ms)
@@ -111,7 +111,7 @@ class ClassicJoins:
         self._rebalance.schedule_session(
             group.group_id, member_id, now_ms + request.session_timeout_ms
         )
-        return Outcome(response=join_error(ErrorCode.MEMBER_ID_REQUIRED, member_id))
+        return CoordinatorResult(response=join_error(ErrorCode.MEMBER_ID_REQUIRED, member_id))
 
     def _join_static(
         self,
@@ -120,7 +120,7 @@ class ClassicJoins:
         request: JoinGroupRequest,
         ticket: Ticket,
         now_ms: int,
-    ) -> Outcome[JoinGroupResponse]:
+    ) -> CoordinatorResult[JoinGroupResponse]:
         assert request.group_instance_id is not None
         member_id = f"{request.group_instance_id}-{self._new_id()}"
         if request.group_instance_id in group.static_members:
@@ -134,16 +134,16 @@ class ClassicJoins:
         request: JoinGroupRequest,
         ticket: Ticket,
         now_ms: int,
-    ) -> Outcome[JoinGroupResponse]:
+    ) -> CoordinatorResult[JoinGroupResponse]:
         member_id = request.member_id
         if member_id in group.pending_members:
             if request.group_instance_id is not None:
-                return Outcome(response=join_error(ErrorCode.INVALID_REQUEST, member_id))
+                return CoordinatorResult(response=join_error(ErrorCode.INVALID_REQUEST, member_id))
             return self._add_member(group, client, request, member_id, ticket, now_ms)
         try:
             group.check_member(member_id, request.group_instance_id)
         except ApiError as error:
-            return Outcome(response=join_error(error.code, member_id))
+            return CoordinatorResult(response=join_error(error.code, member_id))
         member = group.members[member_id]
         changed = not member.matches(request.protocols)
         # A leader that joins again saw something that no member's metadata shows, such as a
@@ -151,12 +151,14 @@ class ClassicJoins:
         leader_rejoins = group.state is STABLE and group.leader == member_id
         if group.state is PREPARING or changed or leader_rejoins:
             if group.state is EMPTY:
-                return Outcome(response=join_error(ErrorCode.UNKNOWN_MEMBER_ID, member_id))
+                return CoordinatorResult(
+                    response=join_error(ErrorCode.UNKNOWN_MEMBER_ID, member_id)
+                )
             return self._update_member(group, request, member, ticket, now_ms)
         if group.state in (COMPLETING, STABLE):
             # The answer to its first join was lost: the generation it missed is still good.
-            return Outcome(response=self._rebalance.join_response(group, member))
-        return Outcome(response=join_error(ErrorCode.UNKNOWN_MEMBER_ID, member_id))
+            return CoordinatorResult(response=self._rebalance.join_response(group, member))
+        return CoordinatorResult(response=join_error(ErrorCode.UNKNOWN_MEMBER_ID, member_id))
 
     def _add_member(
         self,
@@ -166,7 +168,7 @@ class ClassicJoins:
         member_id: str,
         ticket: Ticket,
         now_ms: int,
-    ) -> Outcome[JoinGroupResponse]:
+    ) -> CoordinatorResult[JoinGroupResponse]:
         member = ClassicMember(
             member_id,
             request.group_instance_id,
@@ -195,7 +197,7 @@ class ClassicJoins:
         member: ClassicMember,
         ticket: Ticket,
         now_ms: int,
-    ) -> Outcome[JoinGroupResponse]:
+    ) -> CoordinatorResult[JoinGroupResponse]:
         group.update(
             member,
             protocol_pairs(request.protocols),
@@ -203,9 +205,9 @@ class ClassicJoins:
             request.session_timeout_ms,
         )
         replies = self._park_join(group, member, ticket)
-        outcome = self._rebalance.rebalance_or_complete(group, now_ms)
-        outcome.replies[:0] = replies
-        return outcome
+        result = self._rebalance.rebalance_or_complete(group, now_ms)
+        result.replies[:0] = replies
+        return result
 
     def _park_join(self, group: ClassicGroup, member: ClassicMember, ticket: Ticket) -> list[Reply]:
         replaced = group.park_join(member, ticket)
@@ -221,7 +223,7 @@ class ClassicJoins:
         new_member_id: str,
         ticket: Ticket,
         now_ms: int,
-    ) -> Outcome[JoinGroupResponse]:
+    ) -> CoordinatorResult[JoinGroupResponse]:
         """A static member came back without its id. In a stable group whose protocol stays the
         same that is no rebalance: the new id is written down and the assignment stands."""
         instance_id = request.group_instance_id
@@ -245,11 +247,11 @@ class ClassicJoins:
         group.park_join(member, ticket)
         if group.state is COMPLETING:
             # The leader may already be assigning to the old id: everybody starts over.
-            outcome = self._rebalance.prepare_rebalance(group, now_ms)
+            result = self._rebalance.prepare_rebalance(group, now_ms)
         else:
-            outcome = self._rebalance.rebalance_or_complete(group, now_ms)
-        outcome.replies[:0] = replies
-        return outcome
+            result = self._rebalance.rebalance_or_complete(group, now_ms)
+        result.replies[:0] = replies
+        return result
 
     def _swap_static_id(
         self,
@@ -260,7 +262,7 @@ class ClassicJoins:
         before: tuple[list[tuple[str, bytes]], int, int],
         replies: list[Reply],
         now_ms: int,
-    ) -> Outcome[JoinGroupResponse]:
+    ) -> CoordinatorResult[JoinGroupResponse]:
         old_member_id = member.member_id
         was_leader = group.leader == old_member_id
         record = self._rebalance.metadata_record(
@@ -290,7 +292,7 @@ class ClassicJoins:
             if was_leader and knows_skip:
                 response.members = group.response_members()
 
-        return Outcome([record], response, replies, settle=settle)
+        return CoordinatorResult([record], response, replies, settle=settle)
 
     def _rename_static(
         self,

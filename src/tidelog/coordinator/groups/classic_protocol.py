@@ -21,7 +21,7 @@ from tidelog.coordinator.groups.group_config import GroupConfig
 from tidelog.coordinator.records.group import GroupMetadataKey, GroupMetadataValue
 from tidelog.coordinator.shard import (
     CoordinatorRecord,
-    Outcome,
+    CoordinatorResult,
     Reply,
     Ticket,
     append_refusal,
@@ -51,13 +51,13 @@ def join_error(error: ErrorCode, member_id: str = "") -> JoinGroupResponse:
     return JoinGroupResponse(error_code=error, member_id=member_id)
 
 
-class ClassicProtocol:
+class ClassicGroupProtocol:
     """Drives the classic groups of one shard. `find` looks a live classic group up for a timer."""
 
     def __init__(
         self,
         config: GroupConfig,
-        timers: Timers[Outcome[Any]],
+        timers: Timers[CoordinatorResult[Any]],
         find: Callable[[str], ClassicGroup | None],
     ) -> None:
         self._config = config
@@ -66,20 +66,20 @@ class ClassicProtocol:
 
     # The course of a rebalance
 
-    def rebalance_or_complete(self, group: ClassicGroup, now_ms: int) -> Outcome[Any]:
+    def rebalance_or_complete(self, group: ClassicGroup, now_ms: int) -> CoordinatorResult[Any]:
         if group.can_rebalance:
             return self.prepare_rebalance(group, now_ms)
         return self._complete_if_joined(group, now_ms)
 
-    def _complete_if_joined(self, group: ClassicGroup, now_ms: int) -> Outcome[Any]:
+    def _complete_if_joined(self, group: ClassicGroup, now_ms: int) -> CoordinatorResult[Any]:
         if group.state is PREPARING and group.previous_state is not EMPTY and group.all_joined:
             return self._complete_join(group, now_ms)
-        return Outcome()
+        return CoordinatorResult()
 
-    def prepare_rebalance(self, group: ClassicGroup, now_ms: int) -> Outcome[Any]:
-        outcome: Outcome[Any] = Outcome()
+    def prepare_rebalance(self, group: ClassicGroup, now_ms: int) -> CoordinatorResult[Any]:
+        result: CoordinatorResult[Any] = CoordinatorResult()
         if group.state is COMPLETING:
-            outcome.replies += self._reset_assignments(
+            result.replies += self._reset_assignments(
                 group, ErrorCode.REBALANCE_IN_PROGRESS, now_ms
             )
         self._end_sync_phase(group)
@@ -92,39 +92,39 @@ class ClassicProtocol:
             group.new_member_added = False
             self._schedule_initial(group.group_id, delay_ms, remaining_ms, now_ms)
         elif group.all_joined:
-            outcome.absorb(self._complete_join(group, now_ms))
+            result.absorb(self._complete_join(group, now_ms))
         else:
             self._schedule_join_timeout(group, now_ms)
-        return outcome
+        return result
 
     def _schedule_initial(
         self, group_id: str, delay_ms: int, remaining_ms: int, now_ms: int
     ) -> None:
-        def due(due_ms: int) -> Outcome[Any]:
+        def due(due_ms: int) -> CoordinatorResult[Any]:
             group = self._find(group_id)
             if group is None or group.state is not PREPARING:
-                return Outcome()
+                return CoordinatorResult()
             if group.new_member_added and remaining_ms > 0:
                 group.new_member_added = False
                 next_delay_ms = min(self._config.group_initial_rebalance_delay_ms, remaining_ms)
                 left_ms = max(remaining_ms - delay_ms, 0)
                 self._schedule_initial(group_id, next_delay_ms, left_ms, due_ms)
-                return Outcome()
+                return CoordinatorResult()
             return self._complete_join(group, due_ms)
 
         self._timers.schedule(("join", group_id), now_ms + delay_ms, due)
 
     def _schedule_join_timeout(self, group: ClassicGroup, now_ms: int) -> None:
-        def due(due_ms: int) -> Outcome[Any]:
+        def due(due_ms: int) -> CoordinatorResult[Any]:
             current = self._find(group.group_id)
             if current is None or current.state is not PREPARING:
-                return Outcome()
+                return CoordinatorResult()
             return self._complete_join(current, due_ms)
 
         deadline_ms = now_ms + group.rebalance_timeout_ms
         self._timers.schedule(("join", group.group_id), deadline_ms, due)
 
-    def _complete_join(self, group: ClassicGroup, now_ms: int) -> Outcome[Any]:
+    def _complete_join(self, group: ClassicGroup, now_ms: int) -> CoordinatorResult[Any]:
         self._timers.cancel(("join", group.group_id))
         absent = [
             member.member_id
@@ -137,19 +137,19 @@ class ClassicProtocol:
         if not group.elect_joined_leader() and group.members:
             # Only static members are left and none has joined: wait until their sessions end.
             self._schedule_join_timeout(group, now_ms)
-            return Outcome()
+            return CoordinatorResult()
         group.begin_generation(now_ms)
         if group.state is EMPTY:
-            return Outcome([self.metadata_record(group, {})])
-        outcome: Outcome[Any] = Outcome()
+            return CoordinatorResult([self.metadata_record(group, {})])
+        result: CoordinatorResult[Any] = CoordinatorResult()
         for member in group.members.values():
             if (ticket := group.take_join(member)) is not None:
-                outcome.replies.append(Reply(ticket, self.join_response(group, member)))
+                result.replies.append(Reply(ticket, self.join_response(group, member)))
             member.is_new = False
             self.extend_session(group, member, now_ms)
             group.pending_sync_members.add(member.member_id)
         self._schedule_sync_timeout(group, now_ms)
-        return outcome
+        return result
 
     def join_response(self, group: ClassicGroup, member: ClassicMember) -> JoinGroupResponse:
         leads = group.leader == member.member_id
@@ -166,26 +166,26 @@ class ClassicProtocol:
 
     def sync(
         self, group: ClassicGroup, request: SyncGroupRequest, ticket: Ticket, now_ms: int
-    ) -> Outcome[SyncGroupResponse]:
+    ) -> CoordinatorResult[SyncGroupResponse]:
         error = self._sync_error(group, request)
         if error is not None:
-            return Outcome(response=SyncGroupResponse(error_code=error))
+            return CoordinatorResult(response=SyncGroupResponse(error_code=error))
         member = group.members[request.member_id]
         group.pending_sync_members.discard(member.member_id)
         if not group.pending_sync_members:
             self._timers.cancel(("sync", group.group_id))
         if group.state is STABLE:
-            return Outcome(response=self._sync_response(group, member))
+            return CoordinatorResult(response=self._sync_response(group, member))
         replies = []
         if member.sync_ticket is not None:
             again = SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS)
             replies.append(Reply(member.sync_ticket, again))
         member.sync_ticket = ticket
         if group.leader != member.member_id:
-            return Outcome(replies=replies)
-        outcome = self._store_assignment(group, request, now_ms)
-        outcome.replies[:0] = replies
-        return outcome
+            return CoordinatorResult(replies=replies)
+        result = self._store_assignment(group, request, now_ms)
+        result.replies[:0] = replies
+        return result
 
     def _sync_error(self, group: ClassicGroup, request: SyncGroupRequest) -> ErrorCode | None:
         if group.state is DEAD:
@@ -208,23 +208,23 @@ class ClassicProtocol:
 
     def _store_assignment(
         self, group: ClassicGroup, request: SyncGroupRequest, now_ms: int
-    ) -> Outcome[SyncGroupResponse]:
+    ) -> CoordinatorResult[SyncGroupResponse]:
         assignments = {row.member_id: row.assignment for row in request.assignments}
         record = self.metadata_record(group, assignments)
 
-        def settle(error: ApiError | None) -> Outcome[Any]:
+        def settle(error: ApiError | None) -> CoordinatorResult[Any]:
             if error is not None:
                 code = append_refusal(error)
-                outcome: Outcome[Any] = Outcome(
+                result: CoordinatorResult[Any] = CoordinatorResult(
                     replies=self._reset_assignments(group, code, now_ms)
                 )
-                outcome.absorb(self.prepare_rebalance(group, now_ms))
-                return outcome
+                result.absorb(self.prepare_rebalance(group, now_ms))
+                return result
             # Replaying the record has given the members their assignments and made the group
             # stable. The answers may leave only when the record is committed, so they go with it.
-            return Outcome(replies=self._answer_syncs(group, ErrorCode.NONE, now_ms))
+            return CoordinatorResult(replies=self._answer_syncs(group, ErrorCode.NONE, now_ms))
 
-        return Outcome([record], settle=settle)
+        return CoordinatorResult([record], settle=settle)
 
     def _sync_response(self, group: ClassicGroup, member: ClassicMember) -> SyncGroupResponse:
         return SyncGroupResponse(
@@ -255,7 +255,7 @@ class ClassicProtocol:
     def _schedule_sync_timeout(self, group: ClassicGroup, now_ms: int) -> None:
         generation = group.generation
 
-        def due(due_ms: int) -> Outcome[Any]:
+        def due(due_ms: int) -> CoordinatorResult[Any]:
             current = self._find(group.group_id)
             if (
                 current is None
@@ -263,7 +263,7 @@ class ClassicProtocol:
                 or current.state not in (COMPLETING, STABLE)
                 or not current.pending_sync_members
             ):
-                return Outcome()
+                return CoordinatorResult()
             for member_id in list(current.pending_sync_members):
                 current.remove(member_id)
                 self._timers.cancel(("session", current.group_id, member_id))
@@ -304,28 +304,28 @@ class ClassicProtocol:
             lambda due_ms: self._session_ended(group_id, member_id, due_ms),
         )
 
-    def _session_ended(self, group_id: str, member_id: str, now_ms: int) -> Outcome[Any]:
+    def _session_ended(self, group_id: str, member_id: str, now_ms: int) -> CoordinatorResult[Any]:
         group = self._find(group_id)
         if group is None or group.state is DEAD:
-            return Outcome()
+            return CoordinatorResult()
         if member_id in group.pending_members:
             group.remove(member_id)
             return self._after_removal(group, now_ms)
         member = group.members.get(member_id)
         if member is None or member.is_waiting:
-            return Outcome()
-        outcome: Outcome[Any] = Outcome(replies=self._drop_member(group, member))
-        outcome.absorb(self._after_removal(group, now_ms))
-        return outcome
+            return CoordinatorResult()
+        result: CoordinatorResult[Any] = CoordinatorResult(replies=self._drop_member(group, member))
+        result.absorb(self._after_removal(group, now_ms))
+        return result
 
     # LeaveGroup
 
     def leave(
         self, group: ClassicGroup, request: LeaveGroupRequest, now_ms: int
-    ) -> Outcome[LeaveGroupResponse]:
+    ) -> CoordinatorResult[LeaveGroupResponse]:
         if group.state is DEAD:
             response = LeaveGroupResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
-            return Outcome(response=response)
+            return CoordinatorResult(response=response)
         rows = []
         replies: list[Reply] = []
         for identity in request.members:
@@ -337,11 +337,11 @@ class ClassicProtocol:
                     error_code=error,
                 )
             )
-        outcome: Outcome[LeaveGroupResponse] = Outcome(replies=replies)
+        result: CoordinatorResult[LeaveGroupResponse] = CoordinatorResult(replies=replies)
         if any(row.error_code == ErrorCode.NONE for row in rows):
-            outcome.absorb(self._after_removal(group, now_ms))
-        outcome.response = LeaveGroupResponse(members=rows)
-        return outcome
+            result.absorb(self._after_removal(group, now_ms))
+        result.response = LeaveGroupResponse(members=rows)
+        return result
 
     def _leave_one(
         self, group: ClassicGroup, identity: MemberIdentity, replies: list[Reply]
@@ -377,20 +377,20 @@ class ClassicProtocol:
         group.remove(member.member_id)
         return replies
 
-    def _after_removal(self, group: ClassicGroup, now_ms: int) -> Outcome[Any]:
+    def _after_removal(self, group: ClassicGroup, now_ms: int) -> CoordinatorResult[Any]:
         if group.state in (STABLE, COMPLETING):
             return self.prepare_rebalance(group, now_ms)
         return self._complete_if_joined(group, now_ms)
 
     # Loading, unloading, records
 
-    def loaded(self, group: ClassicGroup, now_ms: int) -> Outcome[Any]:
+    def loaded(self, group: ClassicGroup, now_ms: int) -> CoordinatorResult[Any]:
         """Sessions start anew: the members could not have sent heartbeats meanwhile."""
         for member in group.members.values():
             self.extend_session(group, member, now_ms)
         if len(group.members) > self._config.group_max_size:
             return self.prepare_rebalance(group, now_ms)
-        return Outcome()
+        return CoordinatorResult()
 
     def dismiss(self, group: ClassicGroup, error: ErrorCode) -> list[Reply]:
         """Answers everything parked; the group is leaving this shard or becoming another kind."""

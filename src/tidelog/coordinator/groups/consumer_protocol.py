@@ -26,7 +26,7 @@ from tidelog.coordinator.groups.group_config import GroupConfig
 from tidelog.coordinator.groups.reconcile import reconcile
 from tidelog.coordinator.groups.topic_regex import InvalidTopicRegex, TopicRegex
 from tidelog.coordinator.groups.topics import NoTopics, TopicsView, metadata_hash
-from tidelog.coordinator.shard import Outcome
+from tidelog.coordinator.shard import CoordinatorResult
 from tidelog.coordinator.timers import Timers
 from tidelog.protocol.apis import consumer_group_heartbeat as api
 from tidelog.protocol.apis.consumer_group_heartbeat import (
@@ -39,7 +39,7 @@ from tidelog.protocol.errors import ApiError, ErrorCode
 _REGEX_REFRESH_MIN_MS = 1_000
 
 
-class ConsumerProtocol:
+class ConsumerGroupProtocol:
     """Drives the groups of the consumer protocol of one shard.
 
     find: looks a live group up for a timer.
@@ -49,9 +49,9 @@ class ConsumerProtocol:
     def __init__(
         self,
         config: GroupConfig,
-        timers: Timers[Outcome[Any]],
+        timers: Timers[CoordinatorResult[Any]],
         find: Callable[[str], ConsumerGroup | None],
-        fence: Callable[[ConsumerGroup, ConsumerMember, int], Outcome[Any]],
+        fence: Callable[[ConsumerGroup, ConsumerMember, int], CoordinatorResult[Any]],
         new_id: Callable[[], str],
     ) -> None:
         self.topics: TopicsView = NoTopics()
@@ -434,11 +434,11 @@ class ConsumerProtocol:
             lambda due_ms: self.time_is_up(group_id, member_id, due_ms),
         )
 
-    def time_is_up(self, group_id: str, member_id: str, now_ms: int) -> Outcome[Any]:
+    def time_is_up(self, group_id: str, member_id: str, now_ms: int) -> CoordinatorResult[Any]:
         group = self._find(group_id)
         member = None if group is None else group.members.get(member_id)
         if group is None or member is None:
-            return Outcome()
+            return CoordinatorResult()
         return self._fence(group, member, now_ms)
 
     def _schedule_revocation_timeout(
@@ -450,11 +450,11 @@ class ConsumerProtocol:
             return
         member_id, epoch = member.member_id, member.member_epoch
 
-        def due(due_ms: int) -> Outcome[Any]:
+        def due(due_ms: int) -> CoordinatorResult[Any]:
             group = self._find(group_id)
             current = None if group is None else group.members.get(member_id)
             if current is None or current.member_epoch != epoch:
-                return Outcome()
+                return CoordinatorResult()
             return self.time_is_up(group_id, member_id, due_ms)
 
         self._timers.schedule(name, now_ms + member.rebalance_timeout_ms, due)

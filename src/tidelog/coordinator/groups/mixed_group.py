@@ -17,10 +17,10 @@ from tidelog.coordinator.groups.client_context import ClientContext
 from tidelog.coordinator.groups.consumer_draft import Draft
 from tidelog.coordinator.groups.consumer_group import ConsumerGroup
 from tidelog.coordinator.groups.consumer_member import ConsumerMember, MemberState
-from tidelog.coordinator.groups.consumer_protocol import ConsumerProtocol
+from tidelog.coordinator.groups.consumer_protocol import ConsumerGroupProtocol
 from tidelog.coordinator.groups.migration import by_topic_id, classic_assignment
 from tidelog.coordinator.records.group import ClassicMemberMetadata, ClassicProtocol
-from tidelog.coordinator.shard import Outcome
+from tidelog.coordinator.shard import CoordinatorResult
 from tidelog.coordinator.timers import Timers
 from tidelog.protocol.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
 from tidelog.protocol.apis.join_group import JoinGroupRequest, JoinGroupResponse
@@ -51,8 +51,8 @@ class MixedGroups:
 
     def __init__(
         self,
-        protocol: ConsumerProtocol,
-        timers: Timers[Outcome[Any]],
+        protocol: ConsumerGroupProtocol,
+        timers: Timers[CoordinatorResult[Any]],
         new_id: Callable[[], str],
     ) -> None:
         self._protocol = protocol

@@ -13,23 +13,22 @@ from tidelog.cluster.topic_names import CONSUMER_OFFSETS_TOPIC
 from tidelog.coordinator.groups.client_context import ClientContext
 from tidelog.coordinator.groups.group_config import GroupConfig
 from tidelog.coordinator.records.consumer_offsets import CONSUMER_OFFSETS
-from tidelog.coordinator.shard import Outcome
+from tidelog.coordinator.shard import CoordinatorResult
+from tidelog.promise import Promise
 from tidelog.protocol.errors import ApiError, ErrorCode
-from tidelog.protocol.schema import Message
 from tidelog.protocol.uuids import random_uuid
 from tidelog.server.coordination.internal_topics import partition_for
-from tidelog.server.coordination.shard_host import Done, ShardHost
+from tidelog.server.coordination.shard_host import ShardHost
 
 if TYPE_CHECKING:
     from tidelog.cluster.metadata.image import MetadataDelta, MetadataImage
     from tidelog.coordinator.group_shard import GroupShard
     from tidelog.server.configuration.node_config import NodeConfig
     from tidelog.server.node import Node
-    from tidelog.server.request import Deferred, Request
+    from tidelog.server.request import Request
 
-Response = TypeVar("Response", bound=Message)
 Result = TypeVar("Result")
-Operation: TypeAlias = "Callable[[GroupShard, int], Outcome[Result]]"
+Operation: TypeAlias = "Callable[[GroupShard, int], CoordinatorResult[Result]]"
 
 
 class GroupCoordinator:
@@ -89,47 +88,18 @@ class GroupCoordinator:
             raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         return partition_for(group_id, count)
 
-    def submit(self, group_id: str, operation: Operation[Result], done: Done[Result]) -> None:
+    def submit(
+        self,
+        group_id: str,
+        operation: Operation[Result],
+        ticket: Promise[Result] | None = None,
+    ) -> Promise[Result]:
         """Runs `operation` on the shard of a group; see `ShardHost.submit`."""
         try:
             index = self.index_of(group_id)
         except ApiError as error:
-            done(None, error)
-            return
-        self.host.submit(index, operation, done)
-
-    def answer(
-        self,
-        request: Request,
-        group_id: str,
-        operation: Operation[Response],
-        error_response: Callable[[ApiError], Response],
-        ticket: Deferred | None = None,
-    ) -> Response | Deferred:
-        """The response of an operation, now or later. `ticket` is what the operation parks."""
-        early: list[Response] = []
-        deferred = ticket
-
-        def done(response: Response | None, error: ApiError | None) -> None:
-            if error is not None:
-                message = error_response(error)
-            else:
-                assert response is not None
-                message = response
-            if is_inside:
-                early.append(message)
-            else:
-                assert deferred is not None
-                deferred.answer(message)
-
-        is_inside = True
-        self.submit(group_id, operation, done)
-        is_inside = False
-        if early:
-            return early[0]
-        if deferred is None:
-            deferred = request.defer()
-        return deferred
+            return Promise.failed(error)
+        return self.host.submit(index, operation, ticket)
 
     def transaction_ended(
         self, index: int, producer_id: int, producer_epoch: int, committed: bool

@@ -11,19 +11,20 @@ Losing the partition drops the shard and sends everybody who waits to look for t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from tidelog.cluster.replication.waiting import COMMITTED
 from tidelog.coordinator.record_pairs import Pair, record_pairs
 from tidelog.coordinator.shard import (
-    Outcome,
+    CoordinatorResult,
     RecordCodec,
     Reply,
     Shard,
+    Ticket,
     append_refusal,
 )
+from tidelog.promise import Promise
 from tidelog.protocol.control_records import EndMarker, decode_control
 from tidelog.protocol.errors import ApiError, ErrorCode, ProtocolError
 from tidelog.protocol.record_batch import iterate_headers
@@ -39,8 +40,6 @@ if TYPE_CHECKING:
 AnyShard = TypeVar("AnyShard", bound=Shard)
 Response = TypeVar("Response")
 
-# done(response, None) or done(None, error); called once.
-Done = Callable[[Response | None, ApiError | None], None]
 LoadPairs = Callable[[AnyShard, list[Pair], int, int], None]
 
 _LOAD_SLICE_BYTES = 1 << 20
@@ -56,19 +55,17 @@ _GONE = object()
 class _Undelivered:
     """Answers, and what is to be done, once the records before `next_offset` are committed."""
 
-    __slots__ = ("_hosted", "effects", "next_offset", "notify", "replies")
+    __slots__ = ("_hosted", "effects", "next_offset", "replies")
 
     def __init__(
         self,
         hosted: HostedShard[Any],
         next_offset: int,
-        notify: Callable[[ApiError | None], None] | None,
         replies: list[Reply],
         effects: list[Any],
     ) -> None:
         self._hosted = hosted
         self.next_offset = next_offset
-        self.notify = notify
         self.replies = replies
         self.effects = effects
 
@@ -136,61 +133,60 @@ class HostedShard(Generic[AnyShard]):
     def loaded(self) -> None:
         self.is_loaded = True
         self._written_offset = self.partition.log_end_offset
-        for outcome in self.shard.loaded(self._now_ms()):
-            self.carry_out(outcome)
+        for result in self.shard.loaded(self._now_ms()):
+            self.carry_out(result)
         self._arm_timer()
 
     # Working
 
     def submit(
-        self, operation: Callable[[AnyShard, int], Outcome[Response]], done: Done[Response]
+        self,
+        operation: Callable[[AnyShard, int], CoordinatorResult[Response]],
+        ticket: Promise[Response],
     ) -> None:
         try:
-            outcome = operation(self.shard, self._now_ms())
+            result = operation(self.shard, self._now_ms())
         except ApiError as error:
-            done(None, error)
+            ticket.fail(error)
             return
-        if outcome.response is None:
-            # Parked: the shard has the request's ticket.
-            self.carry_out(outcome)
-        else:
-            self.carry_out(outcome, partial(_finish, done, outcome))
+        # Without a response the request is parked: the shard has its ticket.
+        self.carry_out(result, None if result.response is None else ticket)
         self._arm_timer()
 
-    def carry_out(
-        self, outcome: Outcome[Any], notify: Callable[[ApiError | None], None] | None = None
-    ) -> None:
-        """Appends, replays, settles, and has the answers wait for the commit."""
-        error = self._write(outcome) if outcome.records else None
-        follow_up = None if outcome.settle is None else outcome.settle(error)
+    def carry_out(self, result: CoordinatorResult[Any], ticket: Ticket | None = None) -> None:
+        """Appends, replays, settles, and has the answers wait for the commit; `ticket` is that of
+        the result's own response."""
+        replies = result.replies
+        if ticket is not None:
+            replies = [Reply(ticket, result.response), *replies]
+        error = self._write(result) if result.records else None
+        follow_up = None if result.settle is None else result.settle(error)
         if follow_up is not None:
             # Before any answer: an answer lets its connection's next request in, which must not
             # come between a decision and its records.
             self.carry_out(follow_up)
         if error is not None:
-            if notify is not None:
-                notify(error)
-            self._answer(outcome.replies, error)
-        elif notify is not None or outcome.replies or outcome.effects:
-            self._when_committed(notify, outcome.replies, outcome.effects)
+            _refuse(replies, error)
+        elif replies or result.effects:
+            self._when_committed(replies, result.effects)
 
-    def _write(self, outcome: Outcome[Any]) -> ApiError | None:
+    def _write(self, result: CoordinatorResult[Any]) -> ApiError | None:
         now_ms = self._host.node.now_ms()
-        batches = self._encode(outcome, now_ms)
+        batches = self._encode(result, now_ms)
         try:
-            result = self.partition.append_as_leader(
+            appended = self.partition.append_as_leader(
                 memoryview(batches), now_ms, origin=Origin.COORDINATOR
             )
         except ApiError as error:
             return error
-        self._written_offset = result.next_offset
-        producer_id = outcome.producer_id
-        producer_epoch = outcome.producer_epoch
-        for record in outcome.records:
+        self._written_offset = appended.next_offset
+        producer_id = result.producer_id
+        producer_epoch = result.producer_epoch
+        for record in result.records:
             self.shard.replay(record, producer_id, producer_epoch)
         return None
 
-    def _encode(self, outcome: Outcome[Any], now_ms: int) -> bytearray:
+    def _encode(self, result: CoordinatorResult[Any], now_ms: int) -> bytearray:
         """The records as batches that the topic takes, nearly always one; all of them are appended
         by one call, which takes everything or nothing."""
         limit_bytes = self.partition.log.config.max_message_bytes // 2
@@ -198,36 +194,31 @@ class HostedShard(Generic[AnyShard]):
         batches = bytearray()
         rows: list[Record] = []
         size_bytes = 0
-        for record in outcome.records:
+        for record in result.records:
             key, value = encode(record)
             size_bytes += len(key) + (len(value) if value is not None else 0) + _RECORD_OVERHEAD
             if size_bytes > limit_bytes and rows:
-                batches += self._encode_batch(outcome, rows)
+                batches += self._encode_batch(result, rows)
                 rows = []
                 size_bytes = 0
             rows.append(Record(len(rows), now_ms, key, value))
-        batch = self._encode_batch(outcome, rows)
+        batch = self._encode_batch(result, rows)
         return batches + batch if batches else batch
 
-    def _encode_batch(self, outcome: Outcome[Any], rows: list[Record]) -> bytearray:
+    def _encode_batch(self, result: CoordinatorResult[Any], rows: list[Record]) -> bytearray:
         return encode_batch(
             rows,
-            producer_id=outcome.producer_id,
-            producer_epoch=outcome.producer_epoch,
-            is_transactional=outcome.producer_id >= 0,
+            producer_id=result.producer_id,
+            producer_epoch=result.producer_epoch,
+            is_transactional=result.producer_id >= 0,
         )
 
-    def _when_committed(
-        self,
-        notify: Callable[[ApiError | None], None] | None,
-        replies: list[Reply],
-        effects: list[Any],
-    ) -> None:
+    def _when_committed(self, replies: list[Reply], effects: list[Any]) -> None:
         # In order: what comes behind an answer that is on its way waits for it.
         if not self._undelivered and self._written_offset <= self.partition.high_watermark:
-            self._deliver(notify, replies, effects)
+            self._deliver(replies, effects)
             return
-        undelivered = _Undelivered(self, self._written_offset, notify, replies, effects)
+        undelivered = _Undelivered(self, self._written_offset, replies, effects)
         self._undelivered[undelivered] = None
         deadline = self._host.node.world.monotonic() + self._host.commit_timeout_s
         self._wait_for(undelivered, deadline)
@@ -244,7 +235,7 @@ class HostedShard(Generic[AnyShard]):
 
     def committed(self, undelivered: _Undelivered) -> None:
         if self._undelivered.pop(undelivered, _GONE) is not _GONE:
-            self._deliver(undelivered.notify, undelivered.replies, undelivered.effects)
+            self._deliver(undelivered.replies, undelivered.effects)
 
     def not_committed(self, undelivered: _Undelivered, code: ErrorCode) -> None:
         """A disk or a replica is slow, or the partition is not ours any more."""
@@ -253,39 +244,18 @@ class HostedShard(Generic[AnyShard]):
             return
         if undelivered not in self._undelivered:
             return
-        self._refuse(undelivered, ApiError(code))
+        replies, undelivered.replies = undelivered.replies, []
         if undelivered.effects:
             # What is to be done once the records are committed still waits for that.
             self._wait_for(undelivered)
         else:
             del self._undelivered[undelivered]
+        _refuse(replies, ApiError(code))
 
-    def _deliver(
-        self,
-        notify: Callable[[ApiError | None], None] | None,
-        replies: list[Reply],
-        effects: list[Any],
-    ) -> None:
-        if notify is not None:
-            notify(None)
-        for reply in replies:
-            reply.ticket.answer(reply.response)
+    def _deliver(self, replies: list[Reply], effects: list[Any]) -> None:
+        _answer(replies)
         if effects:
             self._host.on_effects(self.index, effects)
-
-    def _refuse(self, undelivered: _Undelivered, error: ApiError) -> None:
-        notify, replies = undelivered.notify, undelivered.replies
-        undelivered.notify, undelivered.replies = None, []
-        if notify is not None:
-            notify(error)
-        self._answer(replies, error)
-
-    def _answer(self, replies: Iterable[Reply], error: ApiError | None) -> None:
-        """Parked requests; in case of an error the code takes the place of what was decided."""
-        for reply in replies:
-            if error is not None:
-                reply.response.error_code = append_refusal(error)
-            reply.ticket.answer(reply.response)
 
     # Time
 
@@ -324,8 +294,8 @@ class HostedShard(Generic[AnyShard]):
         if self.is_closed:
             return
         try:
-            for outcome in self.shard.tick(self._now_ms()):
-                self.carry_out(outcome)
+            for result in self.shard.tick(self._now_ms()):
+                self.carry_out(result)
         finally:
             self._arm_timer()
 
@@ -340,15 +310,15 @@ class HostedShard(Generic[AnyShard]):
         moved = ApiError(ErrorCode.NOT_COORDINATOR, "the coordinator has moved")
         undelivered, self._undelivered = self._undelivered, {}
         for each in undelivered:
-            self._refuse(each, moved)
-        self._answer(self.shard.unload(), None)
+            _refuse(each.replies, moved)
+        _answer(self.shard.unload())
 
 
 class ShardHost(Generic[AnyShard]):
     """The shards of one internal topic on this node.
 
     load_pairs: replays keys and values as they are in the log; the default uses the codec.
-    on_effects: carries out what committed outcomes asked for, with the shard's index.
+    on_effects: carries out what committed results asked for, with the shard's index.
     on_loaded: is told when a shard takes requests.
     """
 
@@ -397,27 +367,28 @@ class ShardHost(Generic[AnyShard]):
     def submit(
         self,
         index: int,
-        operation: Callable[[AnyShard, int], Outcome[Response]],
-        done: Done[Response],
-    ) -> None:
-        """Runs `operation(shard, now_ms)`. `done` gets the response when it is safe to send, at
-        once or later, or the error; it is not called for a request that the shard parked."""
+        operation: Callable[[AnyShard, int], CoordinatorResult[Response]],
+        ticket: Promise[Response] | None = None,
+    ) -> Promise[Response]:
+        """Runs `operation(shard, now_ms)`. The response comes when it is safe to send, at once or
+        later. `ticket` is what is returned, for an operation that may park its request."""
+        promise: Promise[Response] = Promise() if ticket is None else ticket
         hosted = self._hosted.get(index)
         if hosted is None:
-            if self.partition_count() == 0:
-                done(None, ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE))
-            else:
-                done(None, ApiError(ErrorCode.NOT_COORDINATOR))
+            missing = self.partition_count() == 0
+            code = ErrorCode.COORDINATOR_NOT_AVAILABLE if missing else ErrorCode.NOT_COORDINATOR
+            promise.fail(ApiError(code))
         elif not hosted.is_loaded:
-            done(None, ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
+            promise.fail(ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
         else:
-            hosted.submit(operation, done)
+            hosted.submit(operation, promise)
+        return promise
 
-    def carry_out(self, index: int, outcome: Outcome[Any]) -> None:
-        """For outcomes that no request asked for."""
+    def carry_out(self, index: int, result: CoordinatorResult[Any]) -> None:
+        """For results that no request asked for."""
         hosted = self._hosted.get(index)
         if hosted is not None and hosted.is_loaded:
-            hosted.carry_out(outcome)
+            hosted.carry_out(result)
 
     def end_marker_appended(
         self, index: int, producer_id: int, producer_epoch: int, committed: bool
@@ -477,8 +448,13 @@ class ShardHost(Generic[AnyShard]):
                 shard.replay(record, producer_id, producer_epoch)
 
 
-def _finish(done: Done[Any], outcome: Outcome[Any], error: ApiError | None) -> None:
-    if error is None:
-        done(outcome.response, None)
-    else:
-        done(None, ApiError(append_refusal(error), str(error)))
+def _answer(replies: Iterable[Reply]) -> None:
+    for reply in replies:
+        reply.ticket.resolve(reply.response)
+
+
+def _refuse(replies: Iterable[Reply], error: ApiError) -> None:
+    """The records of a decision are not in the log, so nothing of it is told."""
+    refused = ApiError(append_refusal(error), str(error))
+    for reply in replies:
+        reply.ticket.fail(refused)

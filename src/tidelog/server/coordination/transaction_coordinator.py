@@ -10,17 +10,18 @@ from typing import TYPE_CHECKING, TypeVar
 from tidelog.cluster.features import TRANSACTION_VERSION
 from tidelog.cluster.topic_names import TRANSACTION_STATE_TOPIC
 from tidelog.coordinator.records.transaction import TRANSACTION_STATE
-from tidelog.coordinator.shard import Outcome
+from tidelog.coordinator.shard import CoordinatorResult
 from tidelog.coordinator.transaction_shard import (
     TransactionOptions,
     TransactionShard,
     WriteMarkers,
 )
+from tidelog.promise import Promise
 from tidelog.protocol.errors import ApiError, ErrorCode
 from tidelog.protocol.topic_partition import TopicPartition
 from tidelog.server.coordination.internal_topics import partition_for
 from tidelog.server.coordination.producer_ids import ProducerIds
-from tidelog.server.coordination.shard_host import Done, ShardHost
+from tidelog.server.coordination.shard_host import ShardHost
 from tidelog.server.coordination.transaction_markers import TransactionMarkers
 from tidelog.server.coordination.transactional_appends import TransactionalAppends
 
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from tidelog.server.node import Node
 
 Result = TypeVar("Result")
-Operation = Callable[[TransactionShard, int], Outcome[Result]]
+Operation = Callable[[TransactionShard, int], CoordinatorResult[Result]]
 
 _COMPLETE_RETRY_S = 1.0
 # How long a request that needs the previous transaction to be over waits for that here, where it
@@ -65,15 +66,12 @@ class TransactionCoordinator:
 
     # Requests
 
-    def submit(
-        self, transactional_id: str, operation: Operation[Result], done: Done[Result]
-    ) -> None:
+    def submit(self, transactional_id: str, operation: Operation[Result]) -> Promise[Result]:
         """Runs `operation` on the shard of a transactional id; see `ShardHost.submit`."""
         count = self.host.partition_count()
         if count == 0:
-            done(None, ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE))
-            return
-        self.host.submit(partition_for(transactional_id, count), operation, done)
+            return Promise.failed(ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+        return self.host.submit(partition_for(transactional_id, count), operation)
 
     def shard_of(self, transactional_id: str) -> TransactionShard:
         """For questions that change nothing. Raises ApiError while nobody can answer them here."""
@@ -94,12 +92,12 @@ class TransactionCoordinator:
         producer_epoch: int,
         partitions: list[TopicPartition],
         client_transaction_version: int,
-        done: Callable[[ErrorCode], None],
-    ) -> None:
-        """Makes partitions part of a transaction. While the previous one completes, this waits a
-        moment for it rather than sending the client into its back-off."""
+    ) -> Promise[ErrorCode]:
+        """Makes partitions part of a transaction; the result is NONE, or an ApiError. While the
+        previous one completes, this waits a moment for it rather than sending the client into its
+        back-off."""
 
-        def add(shard: TransactionShard, now_ms: int) -> Outcome[ErrorCode]:
+        def add(shard: TransactionShard, now_ms: int) -> CoordinatorResult[ErrorCode]:
             return shard.add_partitions(
                 transactional_id,
                 producer_id,
@@ -109,18 +107,20 @@ class TransactionCoordinator:
                 client_transaction_version=client_transaction_version,
             )
 
-        def finish(_: ErrorCode | None, error: ApiError | None) -> None:
-            done(ErrorCode.NONE if error is None else error.code)
+        added: Promise[ErrorCode] = Promise()
 
-        def finish_or_wait(code: ErrorCode | None, error: ApiError | None) -> None:
-            if error is not None and error.code is ErrorCode.CONCURRENT_TRANSACTIONS:
-                self._when_complete(
-                    transactional_id, lambda: self.submit(transactional_id, add, finish)
-                )
+        def again(_: object) -> None:
+            self.submit(transactional_id, add).when_done(added.settle_like)
+
+        def take_or_wait(first: Promise[ErrorCode]) -> None:
+            error = first.error
+            if isinstance(error, ApiError) and error.code is ErrorCode.CONCURRENT_TRANSACTIONS:
+                self._completion(transactional_id).when_done(again)
             else:
-                finish(code, error)
+                added.settle_like(first)
 
-        self.submit(transactional_id, add, finish_or_wait)
+        self.submit(transactional_id, add).when_done(take_or_wait)
+        return added
 
     # Markers
 
@@ -129,46 +129,45 @@ class TransactionCoordinator:
         if partition is None:
             return
         for markers in effects:
-            complete = partial(self._complete, index, markers)
-            self.markers.write(markers, partition.leader_epoch, complete)
+            written = self.markers.write(markers, partition.leader_epoch)
+            written.when_done(partial(self._complete, index, markers))
 
-    def _complete(self, index: int, markers: WriteMarkers) -> None:
-        self.host.submit(
-            index,
-            lambda shard, now_ms: shard.markers_written(markers, now_ms),
-            partial(self._completed, index, markers),
+    def _complete(self, index: int, markers: WriteMarkers, _: object = None) -> None:
+        completed = self.host.submit(
+            index, lambda shard, now_ms: shard.markers_written(markers, now_ms)
         )
+        completed.when_done(partial(self._completed, index, markers))
         self._release(markers.transactional_id)
 
-    def _completed(
-        self, index: int, markers: WriteMarkers, _: ErrorCode | None, error: ApiError | None
-    ) -> None:
+    def _completed(self, index: int, markers: WriteMarkers, completed: Promise[ErrorCode]) -> None:
         # Without its record the transaction would stay prepared; who took over the partition
         # meanwhile writes the markers again.
-        if error is not None and error.code is not ErrorCode.NOT_COORDINATOR:
+        error = completed.error
+        if isinstance(error, ApiError) and error.code is not ErrorCode.NOT_COORDINATOR:
             self._node.reactor.call_later(
                 _COMPLETE_RETRY_S, partial(self._complete, index, markers)
             )
 
-    def _when_complete(self, transactional_id: str, go_on: Callable[[], None]) -> None:
-        """Calls `go_on` when the transaction's markers are written, or after a while anyway."""
-        waiter = _Waiter(go_on)
+    def _completion(self, transactional_id: str) -> Promise[None]:
+        """Settled when the transaction's markers are written, or after a while anyway."""
         waiters = self._completion_waiters.setdefault(transactional_id, [])
+        waiter = _Waiter()
         waiters.append(waiter)
 
         def give_up() -> None:
             waiters.remove(waiter)
             if not waiters and self._completion_waiters.get(transactional_id) is waiters:
                 del self._completion_waiters[transactional_id]
-            go_on()
+            waiter.promise.resolve(None)
 
         waiter.timer = self._node.reactor.call_later(_COMPLETION_WAIT_S, give_up)
+        return waiter.promise
 
     def _release(self, transactional_id: str) -> None:
         for waiter in self._completion_waiters.pop(transactional_id, ()):
             if waiter.timer is not None:
                 waiter.timer.cancel()
-            waiter.go_on()
+            waiter.promise.resolve(None)
 
     # Shards
 
@@ -196,8 +195,8 @@ class TransactionCoordinator:
 
 
 class _Waiter:
-    __slots__ = ("go_on", "timer")
+    __slots__ = ("promise", "timer")
 
-    def __init__(self, go_on: Callable[[], None]) -> None:
-        self.go_on = go_on
+    def __init__(self) -> None:
+        self.promise: Promise[None] = Promise()
         self.timer: Timer | None = None

@@ -6,13 +6,13 @@ cannot take it now is tried again until it can. A marker written twice does no h
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
 from tidelog.cluster.replication.waiting import COMMITTED
 from tidelog.cluster.topic_names import CONSUMER_OFFSETS_TOPIC
 from tidelog.coordinator.transaction_shard import WriteMarkers
+from tidelog.promise import Promise
 from tidelog.protocol.control_records import encode_end_marker
 from tidelog.protocol.errors import ApiError, ErrorCode
 from tidelog.protocol.topic_partition import TopicPartition
@@ -42,9 +42,8 @@ def write_marker(
     committed: bool,
     coordinator_epoch: int,
     transaction_version: int,
-    done: Callable[[ErrorCode], None],
-) -> None:
-    """Appends one marker; `done` gets the result once it is committed, at once if it fails."""
+) -> Promise[ErrorCode]:
+    """Appends one marker. The promise comes to NONE when it is committed, else to what is wrong."""
     topic, index = topic_partition
     now_ms = node.now_ms()
     marker = encode_end_marker(
@@ -63,44 +62,40 @@ def write_marker(
             transaction_version=transaction_version,
         )
     except ApiError as error:
-        done(error.code)
-        return
+        return Promise.of(error.code)
     if topic == CONSUMER_OFFSETS_TOPIC:
         node.groups.transaction_ended(index, producer_id, producer_epoch, committed)
     if partition.high_watermark >= result.next_offset:
-        done(ErrorCode.NONE)
-    else:
-        node.waiting.wait(
-            partition, partition.leader_epoch, COMMITTED, result.next_offset, _MarkerWait(done)
-        )
+        return Promise.of(ErrorCode.NONE)
+    wait = _MarkerWait()
+    node.waiting.wait(partition, partition.leader_epoch, COMMITTED, result.next_offset, wait)
+    return wait.promise
 
 
 class _MarkerWait:
     """A marker that is not committed yet."""
 
-    __slots__ = ("_done",)
+    __slots__ = ("promise",)
 
-    def __init__(self, done: Callable[[ErrorCode], None]) -> None:
-        self._done = done
+    def __init__(self) -> None:
+        self.promise: Promise[ErrorCode] = Promise()
 
     def reached(self, place: int, /) -> None:
-        self._done(ErrorCode.NONE)
+        self.promise.resolve(ErrorCode.NONE)
 
     def refused(self, place: int, code: ErrorCode, /) -> None:
-        self._done(code)
+        self.promise.resolve(code)
 
 
 class _Writing:
     """The markers of one transaction that are under way."""
 
-    __slots__ = ("coordinator_epoch", "done", "markers", "missing")
+    __slots__ = ("coordinator_epoch", "markers", "missing", "written")
 
-    def __init__(
-        self, markers: WriteMarkers, coordinator_epoch: int, done: Callable[[], None]
-    ) -> None:
+    def __init__(self, markers: WriteMarkers, coordinator_epoch: int) -> None:
         self.markers = markers
         self.coordinator_epoch = coordinator_epoch
-        self.done = done
+        self.written: Promise[None] = Promise()
         self.missing = set(markers.partitions)
 
 
@@ -115,20 +110,19 @@ class TransactionMarkers:
         """Nothing is tried again from now on; the next start finishes what is decided."""
         self._is_closed = True
 
-    def write(
-        self, markers: WriteMarkers, coordinator_epoch: int, done: Callable[[], None]
-    ) -> None:
-        """Writes all markers of a transaction; `done` when every partition has its own."""
-        writing = _Writing(markers, coordinator_epoch, done)
+    def write(self, markers: WriteMarkers, coordinator_epoch: int) -> Promise[None]:
+        """Writes all markers of a transaction. Settled when every partition has its own; never, if
+        another coordinator does it or the node ends."""
+        writing = _Writing(markers, coordinator_epoch)
         if not writing.missing:
-            done()
-            return
+            writing.written.resolve(None)
         for partition in sorted(markers.partitions):
             self._write_one(writing, partition)
+        return writing.written
 
     def _write_one(self, writing: _Writing, partition: TopicPartition) -> None:
         markers = writing.markers
-        write_marker(
+        marker = write_marker(
             self._node,
             partition,
             producer_id=markers.producer_id,
@@ -136,16 +130,19 @@ class TransactionMarkers:
             committed=markers.committed,
             coordinator_epoch=writing.coordinator_epoch,
             transaction_version=markers.transaction_version,
-            done=partial(self._settle, writing, partition),
         )
+        marker.when_done(partial(self._settle, writing, partition))
 
-    def _settle(self, writing: _Writing, partition: TopicPartition, code: ErrorCode) -> None:
+    def _settle(
+        self, writing: _Writing, partition: TopicPartition, marker: Promise[ErrorCode]
+    ) -> None:
+        code = marker.result()
         if code not in _SETTLED:
             self._retry(writing, partition, code)
             return
         writing.missing.discard(partition)
         if not writing.missing:
-            writing.done()
+            writing.written.resolve(None)
 
     def _retry(self, writing: _Writing, partition: TopicPartition, code: ErrorCode) -> None:
         if self._is_closed:

@@ -11,12 +11,12 @@ request that waits for the coordinator waits behind it.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tidelog.coordinator.shard import Outcome
+from tidelog.coordinator.shard import CoordinatorResult
 from tidelog.coordinator.transaction_shard import TransactionShard
+from tidelog.promise import Promise
 from tidelog.protocol.errors import ApiError, ErrorCode
 from tidelog.protocol.topic_partition import TopicPartition
 
@@ -45,7 +45,7 @@ class _Verification:
     partitions: list[TopicPartition]
     implicit_add: bool
     knows_abortable: bool
-    done: Callable[[Errors], None]
+    errors: Promise[Errors]
 
 
 class TransactionalAppends:
@@ -63,15 +63,14 @@ class TransactionalAppends:
         producer_epoch: int,
         partitions: list[TopicPartition],
         implicit_add: bool,
-        done: Callable[[Errors], None],
         *,
         knows_abortable: bool = False,
-    ) -> None:
-        """Calls `done` with the errors of the partitions that must not be written to.
+    ) -> Promise[Errors]:
+        """The errors of the partitions that must not be written to.
 
-        At once for partitions in which the transaction is open already, which is nearly always;
-        else when the coordinator has answered. `knows_abortable`: the client knows the error
-        TRANSACTION_ABORTABLE.
+        They are known at once for partitions in which the transaction is open already, which is
+        nearly always; else when the coordinator has answered. `knows_abortable`: the client knows
+        the error TRANSACTION_ABORTABLE.
         """
         call = _Verification(
             transactional_id,
@@ -80,13 +79,14 @@ class TransactionalAppends:
             partitions,
             implicit_add,
             knows_abortable,
-            done,
+            Promise(),
         )
         queue = self._queues.get(producer_id)
         if queue is None:
             self._begin(call)
         else:
             queue.append(call)
+        return call.errors
 
     def _begin(self, call: _Verification) -> None:
         producer_id = call.producer_id
@@ -96,27 +96,15 @@ class TransactionalAppends:
             if not self._has_begun(partition, producer_id, call.producer_epoch)
         ]
         if not unknown:
-            call.done({})
+            call.errors.resolve({})
             return
         self._queues[producer_id] = deque()
 
-        def finish(errors: Errors) -> None:
-            call.done(errors)
+        def finish(answered: Promise[Errors]) -> None:
+            call.errors.settle_like(answered)
             self._go_on(producer_id)
 
-        if call.implicit_add:
-            self._coordinator.add_partitions(
-                call.transactional_id,
-                producer_id,
-                call.producer_epoch,
-                unknown,
-                2,
-                lambda code: finish(_errors(unknown, _translated(code))),
-            )
-        elif self._node.config.transaction_partition_verification_enable:
-            self._ask(call, unknown, finish)
-        else:
-            finish({})
+        self._ask(call, unknown).when_done(finish)
 
     def _go_on(self, producer_id: int) -> None:
         """A producer's call is over: those behind it go on, up to the next that has to wait."""
@@ -134,32 +122,37 @@ class TransactionalAppends:
             producer_id, producer_epoch
         )
 
-    def _ask(
-        self,
-        call: _Verification,
-        partitions: list[TopicPartition],
-        done: Callable[[Errors], None],
-    ) -> None:
-        def verify(shard: TransactionShard, _now_ms: int) -> Outcome[Errors]:
+    def _ask(self, call: _Verification, partitions: list[TopicPartition]) -> Promise[Errors]:
+        if call.implicit_add:
+            added = self._coordinator.add_partitions(
+                call.transactional_id, call.producer_id, call.producer_epoch, partitions, 2
+            )
+            return added.recover(ApiError, lambda error: _translated(error.code)).then(
+                lambda code: _errors(partitions, code)
+            )
+        if not self._node.config.transaction_partition_verification_enable:
+            return Promise.of({})
+
+        def verify(shard: TransactionShard, _now_ms: int) -> CoordinatorResult[Errors]:
             return shard.verify_partitions(
                 call.transactional_id, call.producer_id, call.producer_epoch, partitions
             )
 
-        def verified(errors: Errors | None, error: ApiError | None) -> None:
-            if error is not None:
-                code = _translated(error.code)
-                if code is ErrorCode.CONCURRENT_TRANSACTIONS:  # the old flow does not know it here
-                    code = _RETRIABLE_AS
-                done(_errors(partitions, code))
-                return
-            assert errors is not None
+        def as_known(errors: Errors) -> Errors:
             if not call.knows_abortable:
                 for partition, code in errors.items():
                     if code is ErrorCode.TRANSACTION_ABORTABLE:
                         errors[partition] = ErrorCode.INVALID_TXN_STATE
-            done({partition: code for partition, code in errors.items() if code})
+            return {partition: code for partition, code in errors.items() if code}
 
-        self._coordinator.submit(call.transactional_id, verify, verified)
+        def unanswered(error: ApiError) -> Errors:
+            code = _translated(error.code)
+            if code is ErrorCode.CONCURRENT_TRANSACTIONS:  # the old flow does not know it here
+                code = _RETRIABLE_AS
+            return _errors(partitions, code)
+
+        verified = self._coordinator.submit(call.transactional_id, verify)
+        return verified.then(as_known).recover(ApiError, unanswered)
 
 
 def _translated(code: ErrorCode) -> ErrorCode:

@@ -5,14 +5,19 @@ Each module says what it serves:
     API = ApiKey.METADATA
     VERSIONS = (0, 13)           # advertised by ApiVersions
     REQUEST = MetadataRequest    # decoded by dispatch; None: `handle` reads request.body itself
-    def handle(node, request, body) -> MetadataResponse | Deferred | None
+    NEEDS = (Need(...), ...)     # what its clients have to be allowed: server/needs.py
+    def handle(node, request, body) -> MetadataResponse | Promise[MetadataResponse]
     def error_response(body, error: ApiError) -> MetadataResponse
 
+An ApiError that `handle` raises, or that its promise fails with, is answered with `error_response`.
+
 A handler that decodes and encodes itself (REQUEST is None) says from which version on its request
-is flexible with FLEXIBLE_FROM, may return a whole frame (bytes or RawResponse), and has no
-`error_response`: an error that leaves it ends the connection. SERVED_FROM is the lowest version
-that is really served, where the advertised one is lower. `is_offered(node)` may say that an API is
-not advertised for now.
+is flexible with FLEXIBLE_FROM. It returns a whole frame (bytes or RawResponse), or the slot of an
+answer to come (`Deferred`), or None for no answer at all. It has no `error_response`: an error that
+leaves it ends the connection. SERVED_FROM is the lowest version that is really served, where the
+advertised one is lower. `is_offered(node)` may say that an API is not advertised for now.
+
+A module may also serve several APIs, with a table of `Handler`s as HANDLERS.
 """
 
 HANDLERS: tuple[str, ...] = (
@@ -48,15 +53,7 @@ HANDLERS: tuple[str, ...] = (
     "settings.push_telemetry",
     "security.describe_user_scram_credentials",
     "security.alter_user_scram_credentials",
-    "security.describe_acls",
-    "security.create_acls",
-    "security.delete_acls",
-    "security.sasl_handshake",
-    "security.sasl_authenticate",
-    "security.create_delegation_token",
-    "security.renew_delegation_token",
-    "security.expire_delegation_token",
-    "security.describe_delegation_token",
+    "security.refused",
     # groups
     "groups.find_coordinator",
     "groups.join_group",

@@ -1,4 +1,4 @@
-"""The APIs of transactions on the wire, beside what the traps and the real clients show."""
+"""The APIs of transactions on the wire, beside what real clients show."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.traps.calls import batch, fetch, produce_request
-from tests.traps.transaction_calls import (
+from tests.compatibility.calls import batch, fetch, produce_request
+from tests.compatibility.transaction_calls import (
     TransactionalProducer,
     committed_values,
     control_records,

@@ -18,6 +18,8 @@ from tidelog.protocol.apis.alter_replica_log_dirs import (
 )
 from tidelog.protocol.errors import ApiError, ErrorCode
 from tidelog.protocol.topic_partition import TopicPartition
+from tidelog.security.acl import AclOperation, ResourceType
+from tidelog.server.needs import Need, cluster
 from tidelog.server.partition_lookup import hosted_partition
 
 if TYPE_CHECKING:
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 API = ApiKey.ALTER_REPLICA_LOG_DIRS
 VERSIONS = (1, 2)
 REQUEST = AlterReplicaLogDirsRequest
+NEEDS = (Need(AclOperation.ALTER, ResourceType.CLUSTER, cluster),)
 
 
 def handle(

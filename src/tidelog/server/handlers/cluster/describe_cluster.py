@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from tidelog.protocol.api_keys import ApiKey
@@ -11,7 +12,9 @@ from tidelog.protocol.apis.describe_cluster import (
     DescribeClusterResponse,
 )
 from tidelog.protocol.errors import ApiError, ErrorCode
+from tidelog.security.acl import AclOperation, ResourceType
 from tidelog.server.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED_FOR
+from tidelog.server.needs import Need, Refusal, cluster
 
 if TYPE_CHECKING:
     from tidelog.server.node import Node
@@ -23,6 +26,13 @@ REQUEST = DescribeClusterRequest
 
 _BROKERS = 1
 _CONTROLLERS = 2
+
+
+def _cluster_if_asked(body: DescribeClusterRequest, version: int) -> Iterable[str]:
+    return cluster(body, version) if body.include_cluster_authorized_operations else ()
+
+
+NEEDS = (Need(AclOperation.DESCRIBE, ResourceType.CLUSTER, _cluster_if_asked, Refusal.OMISSION),)
 
 
 def handle(node: Node, request: Request, body: DescribeClusterRequest) -> DescribeClusterResponse:

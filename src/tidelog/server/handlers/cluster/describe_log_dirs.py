@@ -15,6 +15,8 @@ from tidelog.protocol.apis.describe_log_dirs import (
 )
 from tidelog.protocol.errors import ApiError, ErrorCode
 from tidelog.protocol.topic_partition import TopicPartition
+from tidelog.security.acl import AclOperation, ResourceType
+from tidelog.server.needs import Need, cluster
 
 if TYPE_CHECKING:
     from tidelog.server.node import Node
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 API = ApiKey.DESCRIBE_LOG_DIRS
 VERSIONS = (1, 5)
 REQUEST = DescribeLogDirsRequest
+NEEDS = (Need(AclOperation.DESCRIBE, ResourceType.CLUSTER, cluster),)
 
 _TopicRows = dict[str, list[DescribeLogDirsPartition]]
 

@@ -17,6 +17,8 @@ from tidelog.protocol.apis.describe_quorum import (
 from tidelog.protocol.apis.describe_quorum import Node as QuorumNode
 from tidelog.protocol.control_records import Voter
 from tidelog.protocol.errors import ApiError, ErrorCode
+from tidelog.security.acl import AclOperation, ResourceType
+from tidelog.server.needs import Need, cluster
 
 if TYPE_CHECKING:
     from tidelog.server.node import Node
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 API = ApiKey.DESCRIBE_QUORUM
 VERSIONS = (0, 2)
 REQUEST = DescribeQuorumRequest
+NEEDS = (Need(AclOperation.DESCRIBE, ResourceType.CLUSTER, cluster),)
 
 _METADATA_PARTITION = 0
 

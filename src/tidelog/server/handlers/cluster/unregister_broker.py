@@ -13,6 +13,8 @@ from tidelog.protocol.apis.unregister_broker import (
     UnregisterBrokerResponse,
 )
 from tidelog.protocol.errors import ApiError, ErrorCode
+from tidelog.security.acl import AclOperation, ResourceType
+from tidelog.server.needs import Need, cluster
 
 if TYPE_CHECKING:
     from tidelog.server.controller.controller import Controller
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 API = ApiKey.UNREGISTER_BROKER
 VERSIONS = (0, 0)
 REQUEST = UnregisterBrokerRequest
+NEEDS = (Need(AclOperation.ALTER, ResourceType.CLUSTER, cluster),)
 
 
 def handle(

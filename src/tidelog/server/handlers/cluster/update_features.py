@@ -15,6 +15,8 @@ from tidelog.protocol.apis.update_features import (
     UpdateFeaturesResponse,
 )
 from tidelog.protocol.errors import ApiError
+from tidelog.security.acl import AclOperation, ResourceType
+from tidelog.server.needs import Need, cluster
 
 if TYPE_CHECKING:
     from tidelog.server.controller.controller import Controller
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 API = ApiKey.UPDATE_FEATURES
 VERSIONS = (0, 2)
 REQUEST = UpdateFeaturesRequest
+NEEDS = (Need(AclOperation.ALTER, ResourceType.CLUSTER, cluster),)
 
 
 def handle(

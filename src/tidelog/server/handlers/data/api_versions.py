@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 API = ApiKey.API_VERSIONS
 VERSIONS = (0, 4)
 REQUEST = ApiVersionsRequest
+NEEDS = ()  # it is how clients find out what else there is
 
 _SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 

@@ -14,6 +14,8 @@ from tidelog.protocol.apis.delete_records import (
     DeleteRecordsTopicResult,
 )
 from tidelog.protocol.errors import ApiError, ErrorCode
+from tidelog.security.acl import AclOperation, ResourceType
+from tidelog.server.needs import Need, Refusal, topic_names
 from tidelog.server.partition_lookup import hosted_partition
 
 if TYPE_CHECKING:
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 API = ApiKey.DELETE_RECORDS
 VERSIONS = (0, 2)
 REQUEST = DeleteRecordsRequest
+NEEDS = (Need(AclOperation.DELETE, ResourceType.TOPIC, topic_names, Refusal.ROW),)
 
 _NO_LOW_WATERMARK = -1
 

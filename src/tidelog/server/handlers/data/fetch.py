@@ -6,6 +6,7 @@ is less than the client wants at least, the request waits for its partitions and
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from tidelog.protocol.api_keys import ApiKey
@@ -21,7 +22,9 @@ from tidelog.protocol.fetch import (
     decode_fetch_request,
     encode_fetch_response,
 )
+from tidelog.security.acl import AclOperation, ResourceType
 from tidelog.server.delayed import DelayedFetch
+from tidelog.server.needs import Need, Refusal, cluster
 from tidelog.server.network.file_passing import pass_files
 from tidelog.server.request import RawResponse
 
@@ -38,6 +41,21 @@ REQUEST = None
 FLEXIBLE_FROM = FETCH_FLEXIBLE_FROM
 
 _READ_COMMITTED = 1
+
+
+def _topics_of_consumer(data: FetchData, version: int) -> Iterable[TopicKey]:
+    """A session remembers others, which are needed as well."""
+    return [topic for topic, _ in data.topics] if data.replica_id < 0 else ()
+
+
+def _cluster_of_follower(data: FetchData, version: int) -> Iterable[str]:
+    return cluster(data, version) if data.replica_id >= 0 else ()
+
+
+NEEDS = (
+    Need(AclOperation.READ, ResourceType.TOPIC, _topics_of_consumer, Refusal.ROW),
+    Need(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER, _cluster_of_follower, Refusal.ROW),
+)
 
 
 def handle(node: Node, request: Request, body: None) -> RawResponse | Deferred:

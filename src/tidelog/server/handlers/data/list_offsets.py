@@ -14,6 +14,8 @@ from tidelog.protocol.apis.list_offsets import (
     ListOffsetsTopicResponse,
 )
 from tidelog.protocol.errors import ApiError, ErrorCode
+from tidelog.security.acl import AclOperation, ResourceType
+from tidelog.server.needs import Need, Refusal, topic_names
 from tidelog.server.partition_lookup import hosted_partition
 
 if TYPE_CHECKING:
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 API = ApiKey.LIST_OFFSETS
 VERSIONS = (1, 11)
 REQUEST = ListOffsetsRequest
+NEEDS = (Need(AclOperation.DESCRIBE, ResourceType.TOPIC, topic_names, Refusal.ROW),)
 
 _CONSUMER = -1
 _READ_COMMITTED = 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from tidelog.protocol.api_keys import ApiKey
@@ -13,6 +14,8 @@ from tidelog.protocol.apis.offset_for_leader_epoch import (
     OffsetForLeaderTopicResult,
 )
 from tidelog.protocol.errors import ApiError
+from tidelog.security.acl import AclOperation, ResourceType
+from tidelog.server.needs import Need, Refusal, cluster
 from tidelog.server.partition_lookup import hosted_partition
 
 if TYPE_CHECKING:
@@ -22,6 +25,21 @@ if TYPE_CHECKING:
 API = ApiKey.OFFSET_FOR_LEADER_EPOCH
 VERSIONS = (2, 4)
 REQUEST = OffsetForLeaderEpochRequest
+
+
+def _topics(body: OffsetForLeaderEpochRequest, version: int) -> Iterable[str]:
+    return [topic.topic for topic in body.topics]
+
+
+NEEDS = (
+    Need(
+        AclOperation.DESCRIBE,
+        ResourceType.TOPIC,
+        _topics,
+        Refusal.ROW,
+        unless=Need(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER, cluster),
+    ),
+)
 
 
 def handle(

@@ -6,11 +6,13 @@ other way to say so), 1 when the leader's log has them durable, -1 when all in-s
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
 from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog.cluster.topic_names import is_internal
+from tidelog.promise import Promise
 from tidelog.protocol.api_keys import ApiKey
 from tidelog.protocol.compression import Compression
 from tidelog.protocol.errors import ApiError, ErrorCode, RecordsError
@@ -34,7 +36,9 @@ from tidelog.protocol.record_batch import (
     read_header,
 )
 from tidelog.protocol.topic_partition import TopicPartition
+from tidelog.security.acl import AclOperation, ResourceType
 from tidelog.server.delayed import DelayedProduce
+from tidelog.server.needs import Need, Refusal
 
 if TYPE_CHECKING:
     from tidelog.cluster.replication.partition import Partition
@@ -59,6 +63,20 @@ _TRANSACTIONS_V2_FROM = 12
 _NO_TRANSACTIONAL_ID = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 _FLAGS_AT = 22  # the low byte of a batch's attributes
 _batch_length = Struct(">i").unpack_from
+
+
+def _transactional_id(data: ProduceData, version: int) -> Iterable[str]:
+    return () if data.transactional_id is None else (data.transactional_id,)
+
+
+def _topics(data: ProduceData, version: int) -> Iterable[TopicKey]:
+    return [topic for topic, _ in data.topics]
+
+
+NEEDS = (
+    Need(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, _transactional_id),
+    Need(AclOperation.WRITE, ResourceType.TOPIC, _topics, Refusal.ROW),
+)
 
 
 def handle(node: Node, request: Request, body: None) -> bytes | Deferred | None:
@@ -156,12 +174,8 @@ def _append_all(
     data: ProduceData,
     refused: dict[int, ApiError],
     transaction_version: int = 1,
-    promised: Deferred | None = None,
-) -> bytes | Deferred | None:
-    """Append all partitions but the `refused` ones (by place), then answer or wait.
-
-    Answers through `promised` when the request waited for something before.
-    """
+) -> bytes | DelayedProduce | None:
+    """Append all partitions but the `refused` ones (by place), then answer or wait."""
     rows: list[_Row] = []
     appended: list[tuple[int, Partition, int]] = []
     size_bytes = 0
@@ -202,14 +216,11 @@ def _append_all(
     metrics.produce_batches_bytes += size_bytes
     throttle_ms = _throttle(node, request, size_bytes)
     if not acks:
-        _end_without_answer(request, rows, promised)
+        _end_without_answer(request, rows)
         return None
     response = _encode(request, rows, throttle_ms)
     if not appended:
-        if promised is None:
-            return response
-        promised.answer(response)
-        return None
+        return response
 
     def failed(errors: dict[int, ErrorCode]) -> bytes:
         for place, code in errors.items():
@@ -218,8 +229,6 @@ def _append_all(
         return _encode(request, rows, throttle_ms)
 
     delayed = DelayedProduce(request, response, failed, metrics)
-    if promised is not None:
-        delayed.answers = promised
     delayed.wait(node.waiting, acks, appended, node.reactor.now + data.timeout_ms / 1000)
     return delayed
 
@@ -258,23 +267,32 @@ def _append_transactional(
         )
         return _refuse_all(request, data, mixed)
 
-    deferred = request.defer(is_exclusive=False)
-
-    def verified(errors: dict[TopicPartition, ErrorCode]) -> None:
+    def append(errors: dict[TopicPartition, ErrorCode]) -> bytes | DelayedProduce | None:
         for topic_partition, code in errors.items():
             if code:
                 refused[places[topic_partition]] = ApiError(code)
-        _append_all(node, request, data, refused, transaction_version, deferred)
+        return _append_all(node, request, data, refused, transaction_version)
 
-    node.transactions.appends.verify(
+    verified = node.transactions.appends.verify(
         transactional_id,
         *producers.pop(),
         list(places),
         uses_v2,
-        verified,
         knows_abortable=version >= _ABORTABLE_FROM,
     )
-    return deferred
+    if verified.is_done:
+        return append(verified.result())
+    slot = request.defer(is_exclusive=False)
+
+    def append_late(errors: Promise[dict[TopicPartition, ErrorCode]]) -> None:
+        answer = append(errors.result())
+        if isinstance(answer, DelayedProduce):
+            answer.answers = slot
+        else:
+            slot.answer(answer)
+
+    verified.when_done(append_late)
+    return slot
 
 
 def _find(node: Node, topic: TopicKey, index: int, version: int) -> Partition:
@@ -364,14 +382,12 @@ def _throttle(node: Node, request: Request, size_bytes: int) -> int:
     return throttle_ms
 
 
-def _end_without_answer(request: Request, rows: list[_Row], deferred: Deferred | None) -> None:
+def _end_without_answer(request: Request, rows: list[_Row]) -> None:
     """acks=0: the only way to tell the client of an error is to end its connection."""
     failed = next((row for row in rows if row.row.error_code), None)
     if failed is not None:
         code = ErrorCode(failed.row.error_code)
         request.connection.close(f"acks=0 produce to {failed.topic!r} failed: {code.name}")
-    elif deferred is not None:
-        deferred.answer(None)
 
 
 def _refuse_all(request: Request, data: ProduceData, error: ApiError) -> bytes | None:
@@ -382,7 +398,7 @@ def _refuse_all(request: Request, data: ProduceData, error: ApiError) -> bytes |
         for index, _ in partitions
     ]
     if not data.acks:
-        _end_without_answer(request, rows, None)
+        _end_without_answer(request, rows)
         return None
     return _encode(request, rows, 0)
 

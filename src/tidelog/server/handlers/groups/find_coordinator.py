@@ -5,6 +5,7 @@ The internal topic is made by the first who asks; the answer waits for it.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from tidelog.cluster.topic_names import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
@@ -16,7 +17,9 @@ from tidelog.protocol.apis.find_coordinator import (
     FindCoordinatorResponse,
 )
 from tidelog.protocol.errors import ApiError, ErrorCode
+from tidelog.security.acl import AclOperation, ResourceType
 from tidelog.server.coordination.internal_topics import ensure_internal_topic, partition_for
+from tidelog.server.needs import Need, Refusal
 
 if TYPE_CHECKING:
     from tidelog.server.node import Node
@@ -36,6 +39,24 @@ _TOPICS = {
 _NOBODY = -1
 
 
+def _groups(body: FindCoordinatorRequest, version: int) -> Iterable[str]:
+    return _keys(body, version) if body.key_type == _KEY_TYPE_GROUP else ()
+
+
+def _transactional_ids(body: FindCoordinatorRequest, version: int) -> Iterable[str]:
+    return _keys(body, version) if body.key_type == _KEY_TYPE_TRANSACTION else ()
+
+
+def _keys(body: FindCoordinatorRequest, version: int) -> list[str]:
+    return body.coordinator_keys if version >= _BATCHED_FROM else [body.key]
+
+
+NEEDS = (
+    Need(AclOperation.DESCRIBE, ResourceType.GROUP, _groups, Refusal.ROW),
+    Need(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, _transactional_ids, Refusal.ROW),
+)
+
+
 def handle(
     node: Node, request: Request, body: FindCoordinatorRequest
 ) -> Promise[FindCoordinatorResponse]:
@@ -44,7 +65,7 @@ def handle(
         raise ApiError(
             ErrorCode.INVALID_REQUEST, f"there are no coordinators of the type {body.key_type}"
         )
-    keys = body.coordinator_keys if request.version >= _BATCHED_FROM else [body.key]
+    keys = _keys(body, request.version)
     return ensure_internal_topic(node, topic).then(
         lambda _: _response([_find(node, request, topic, key, body.key_type) for key in keys])
     )

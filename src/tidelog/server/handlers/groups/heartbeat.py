@@ -4,28 +4,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidelog.coordinator.shard import Outcome
+from tidelog.coordinator.shard import CoordinatorResult
+from tidelog.promise import Promise
 from tidelog.protocol.api_keys import ApiKey
 from tidelog.protocol.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
 from tidelog.protocol.errors import ApiError
+from tidelog.security.acl import AclOperation, ResourceType
 from tidelog.server.coordination.group_coordinator import check_group_id
+from tidelog.server.needs import Need, group_id
 
 if TYPE_CHECKING:
     from tidelog.server.node import Node
-    from tidelog.server.request import Deferred, Request
+    from tidelog.server.request import Request
 
 API = ApiKey.HEARTBEAT
 VERSIONS = (0, 4)
 REQUEST = HeartbeatRequest
+NEEDS = (Need(AclOperation.READ, ResourceType.GROUP, group_id),)
 
 
-def handle(node: Node, request: Request, body: HeartbeatRequest) -> HeartbeatResponse | Deferred:
+def handle(node: Node, request: Request, body: HeartbeatRequest) -> Promise[HeartbeatResponse]:
     check_group_id(body.group_id)
-    return node.groups.answer(
-        request,
+    return node.groups.submit(
         body.group_id,
-        lambda shard, now_ms: Outcome(response=shard.heartbeat(body, now_ms)),
-        lambda error: error_response(body, error),
+        lambda shard, now_ms: CoordinatorResult(response=shard.heartbeat(body, now_ms)),
     )
 
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from tidelog.protocol.api_keys import ApiKey
 from tidelog.protocol.apis.list_groups import ListGroupsRequest, ListGroupsResponse
 from tidelog.protocol.errors import ApiError, ErrorCode
+from tidelog.security.acl import AclOperation, ResourceType
+from tidelog.server.needs import Need, Refusal, Unnamed, cluster
 
 if TYPE_CHECKING:
     from tidelog.server.node import Node
@@ -15,6 +17,15 @@ if TYPE_CHECKING:
 API = ApiKey.LIST_GROUPS
 VERSIONS = (0, 5)
 REQUEST = ListGroupsRequest
+NEEDS = (
+    Need(
+        AclOperation.DESCRIBE,
+        ResourceType.GROUP,
+        Unnamed.IN_ANSWER,
+        Refusal.OMISSION,
+        unless=Need(AclOperation.DESCRIBE, ResourceType.CLUSTER, cluster),
+    ),
+)
 
 
 def handle(node: Node, request: Request, body: ListGroupsRequest) -> ListGroupsResponse:

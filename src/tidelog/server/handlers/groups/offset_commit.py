@@ -6,10 +6,11 @@ row; the rest is committed.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tidelog.coordinator.shard import Outcome
+from tidelog.promise import Promise
 from tidelog.protocol.api_keys import ApiKey
 from tidelog.protocol.apis.offset_commit import (
     OffsetCommitRequest,
@@ -19,14 +20,15 @@ from tidelog.protocol.apis.offset_commit import (
     OffsetCommitResponseTopic,
 )
 from tidelog.protocol.errors import ApiError, ErrorCode
+from tidelog.security.acl import AclOperation, ResourceType
 from tidelog.server.coordination.group_coordinator import client_context
 from tidelog.server.existing_partitions import merged, take_unknown
+from tidelog.server.needs import Need, Refusal, group_id
 
 if TYPE_CHECKING:
     from tidelog.cluster.metadata.image import MetadataImage, TopicImage
-    from tidelog.coordinator.group_shard import GroupShard
     from tidelog.server.node import Node
-    from tidelog.server.request import Deferred, Request
+    from tidelog.server.request import Request
 
 API = ApiKey.OFFSET_COMMIT
 VERSIONS = (2, 10)
@@ -35,9 +37,20 @@ REQUEST = OffsetCommitRequest
 _TOPIC_IDS_FROM = 10
 
 
+def _topics(body: OffsetCommitRequest, version: int) -> Iterable[str | bytes]:
+    by_id = version >= _TOPIC_IDS_FROM
+    return [topic.topic_id if by_id else topic.name for topic in body.topics]
+
+
+NEEDS = (
+    Need(AclOperation.READ, ResourceType.GROUP, group_id),
+    Need(AclOperation.READ, ResourceType.TOPIC, _topics, Refusal.ROW),
+)
+
+
 def handle(
     node: Node, request: Request, body: OffsetCommitRequest
-) -> OffsetCommitResponse | Deferred:
+) -> OffsetCommitResponse | Promise[OffsetCommitResponse]:
     find = _find_by_id if request.version >= _TOPIC_IDS_FROM else _find_by_name
     body.topics, unknown = take_unknown(body.topics, partial(find, node.image))
     refused = [_unknown_topic(topic, indexes, request.version) for topic, indexes in unknown]
@@ -45,18 +58,14 @@ def handle(
         return OffsetCommitResponse(topics=refused)
     client = client_context(request)
 
-    def commit(shard: GroupShard, now_ms: int) -> Outcome[OffsetCommitResponse]:
-        outcome = shard.offsets.commit(client, body, now_ms)
-        if outcome.response is not None:
-            outcome.response.topics = merged(refused, outcome.response.topics)
-        return outcome
-
-    def failed(error: ApiError) -> OffsetCommitResponse:
-        response = error_response(body, error)
+    def with_refused(response: OffsetCommitResponse) -> OffsetCommitResponse:
         response.topics = merged(refused, response.topics)
         return response
 
-    return node.groups.answer(request, body.group_id, commit, failed)
+    committed = node.groups.submit(
+        body.group_id, lambda shard, now_ms: shard.offsets.commit(client, body, now_ms)
+    )
+    return committed.recover(ApiError, partial(error_response, body)).then(with_refused)
 
 
 def error_response(body: OffsetCommitRequest, error: ApiError) -> OffsetCommitResponse:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidelog.coordinator.shard import Outcome
+from tidelog.promise import Promise
 from tidelog.protocol.api_keys import ApiKey
 from tidelog.protocol.apis.offset_delete import (
     OffsetDeleteRequest,
@@ -13,34 +13,36 @@ from tidelog.protocol.apis.offset_delete import (
     OffsetDeleteResponseTopic,
 )
 from tidelog.protocol.errors import ApiError, ErrorCode
+from tidelog.security.acl import AclOperation, ResourceType
 from tidelog.server.existing_partitions import merged, take_unknown
+from tidelog.server.needs import Need, Refusal, group_id, topic_names
 
 if TYPE_CHECKING:
-    from tidelog.coordinator.group_shard import GroupShard
     from tidelog.server.node import Node
-    from tidelog.server.request import Deferred, Request
+    from tidelog.server.request import Request
 
 API = ApiKey.OFFSET_DELETE
 VERSIONS = (0, 0)
 REQUEST = OffsetDeleteRequest
+NEEDS = (
+    Need(AclOperation.DELETE, ResourceType.GROUP, group_id),
+    Need(AclOperation.READ, ResourceType.TOPIC, topic_names, Refusal.ROW),
+)
 
 
 def handle(
     node: Node, request: Request, body: OffsetDeleteRequest
-) -> OffsetDeleteResponse | Deferred:
+) -> Promise[OffsetDeleteResponse]:
     by_name = node.image.topics_by_name
     body.topics, unknown = take_unknown(body.topics, lambda topic: by_name.get(topic.name))
     refused = [_unknown_topic(topic.name, indexes) for topic, indexes in unknown]
 
-    def delete(shard: GroupShard, now_ms: int) -> Outcome[OffsetDeleteResponse]:
-        outcome = shard.offsets.delete(body)
-        if outcome.response is not None:
-            outcome.response.topics = merged(refused, outcome.response.topics)
-        return outcome
+    def with_refused(response: OffsetDeleteResponse) -> OffsetDeleteResponse:
+        response.topics = merged(refused, response.topics)
+        return response
 
-    return node.groups.answer(
-        request, body.group_id, delete, lambda error: error_response(body, error)
-    )
+    deleted = node.groups.submit(body.group_id, lambda shard, now_ms: shard.offsets.delete(body))
+    return deleted.then(with_refused)
 
 
 def error_response(body: OffsetDeleteRequest, error: ApiError) -> OffsetDeleteResponse:

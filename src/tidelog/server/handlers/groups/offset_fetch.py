@@ -6,10 +6,12 @@ are named by id.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable
+from functools import partial
 from typing import TYPE_CHECKING
 
-from tidelog.coordinator.shard import Outcome
+from tidelog.coordinator.shard import CoordinatorResult
+from tidelog.promise import Promise, gather
 from tidelog.protocol.api_keys import ApiKey
 from tidelog.protocol.apis.offset_fetch import (
     OffsetFetchRequest,
@@ -23,13 +25,14 @@ from tidelog.protocol.apis.offset_fetch import (
     OffsetFetchResponseTopics,
 )
 from tidelog.protocol.errors import ApiError, ErrorCode
-from tidelog.server.gathering import gather
+from tidelog.security.acl import AclOperation, ResourceType
+from tidelog.server.needs import Need, Refusal, Unnamed
 
 if TYPE_CHECKING:
     from tidelog.cluster.metadata.image import MetadataImage
     from tidelog.coordinator.group_shard import GroupShard
     from tidelog.server.node import Node
-    from tidelog.server.request import Deferred, Request
+    from tidelog.server.request import Request
 
 API = ApiKey.OFFSET_FETCH
 VERSIONS = (1, 10)
@@ -40,27 +43,42 @@ _GROUPS_FROM = 8
 _TOPIC_IDS_FROM = 10
 
 
-def handle(
-    node: Node, request: Request, body: OffsetFetchRequest
-) -> OffsetFetchResponse | Deferred:
+def _group_ids(body: OffsetFetchRequest, version: int) -> Iterable[str]:
+    return [group.group_id for group in _groups(body, version)]
+
+
+def _topics(body: OffsetFetchRequest, version: int) -> Iterable[str | bytes]:
+    by_id = version >= _TOPIC_IDS_FROM
+    return [
+        topic.topic_id if by_id else topic.name
+        for group in _groups(body, version)
+        for topic in group.topics or ()
+    ]
+
+
+def _groups(body: OffsetFetchRequest, version: int) -> list[OffsetFetchRequestGroup]:
+    return body.groups if version >= _GROUPS_FROM else [_single_group(body)]
+
+
+NEEDS = (
+    Need(AclOperation.DESCRIBE, ResourceType.GROUP, _group_ids, Refusal.ROW),
+    Need(AclOperation.DESCRIBE, ResourceType.TOPIC, _topics, Refusal.ROW),
+    Need(AclOperation.DESCRIBE, ResourceType.TOPIC, Unnamed.IN_ANSWER, Refusal.OMISSION),
+)
+
+
+def handle(node: Node, request: Request, body: OffsetFetchRequest) -> Promise[OffsetFetchResponse]:
     version = request.version
-    groups = body.groups if version >= _GROUPS_FROM else [_single_group(body)]
+    groups = _groups(body, version)
     unknown = [_take_unknown_ids(node.image, group, version) for group in groups]
 
-    def ask(
-        group: OffsetFetchRequestGroup, done: Callable[[OffsetFetchResponseGroup], None]
-    ) -> None:
-        def answered(response: OffsetFetchResponseGroup | None, error: ApiError | None) -> None:
-            if error is not None or response is None:
-                code = ErrorCode.UNKNOWN_SERVER_ERROR if error is None else error.code
-                response = OffsetFetchResponseGroup(group_id=group.group_id, error_code=code)
-            done(response)
-
-        def fetch(shard: GroupShard, now_ms: int) -> Outcome[OffsetFetchResponseGroup]:
+    def fetch(group: OffsetFetchRequestGroup) -> Promise[OffsetFetchResponseGroup]:
+        def ask(shard: GroupShard, now_ms: int) -> CoordinatorResult[OffsetFetchResponseGroup]:
             response = shard.offsets.fetch(group, require_stable=body.require_stable)
-            return Outcome(response=response)
+            return CoordinatorResult(response=response)
 
-        node.groups.submit(group.group_id, fetch, answered)
+        fetched = node.groups.submit(group.group_id, ask)
+        return fetched.recover(ApiError, partial(_error_group, group))
 
     def respond(results: list[OffsetFetchResponseGroup]) -> OffsetFetchResponse:
         if version < _GROUPS_FROM:
@@ -72,17 +90,18 @@ def handle(
                 result.topics += rows
         return OffsetFetchResponse(groups=results)
 
-    return gather(request, groups, ask, respond)
+    return gather([fetch(group) for group in groups]).then(respond)
 
 
 def error_response(body: OffsetFetchRequest, error: ApiError) -> OffsetFetchResponse:
     return OffsetFetchResponse(
         error_code=error.code,
-        groups=[
-            OffsetFetchResponseGroup(group_id=group.group_id, error_code=error.code)
-            for group in body.groups
-        ],
+        groups=[_error_group(group, error) for group in body.groups],
     )
+
+
+def _error_group(group: OffsetFetchRequestGroup, error: ApiError) -> OffsetFetchResponseGroup:
+    return OffsetFetchResponseGroup(group_id=group.group_id, error_code=error.code)
 
 
 def _single_group(body: OffsetFetchRequest) -> OffsetFetchRequestGroup:

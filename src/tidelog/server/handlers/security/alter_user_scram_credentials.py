@@ -18,6 +18,8 @@ from tidelog.protocol.apis.alter_user_scram_credentials import (
     AlterUserScramCredentialsResult,
 )
 from tidelog.protocol.errors import ApiError
+from tidelog.security.acl import AclOperation, ResourceType
+from tidelog.server.needs import Need, cluster
 
 if TYPE_CHECKING:
     from tidelog.server.controller.controller import Controller
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 API = ApiKey.ALTER_USER_SCRAM_CREDENTIALS
 VERSIONS = (0, 0)
 REQUEST = AlterUserScramCredentialsRequest
+NEEDS = (Need(AclOperation.ALTER, ResourceType.CLUSTER, cluster),)
 
 
 def handle(

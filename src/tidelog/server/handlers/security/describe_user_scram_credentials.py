@@ -14,6 +14,8 @@ from tidelog.protocol.apis.describe_user_scram_credentials import (
     DescribeUserScramCredentialsResult,
 )
 from tidelog.protocol.errors import ApiError, ErrorCode
+from tidelog.security.acl import AclOperation, ResourceType
+from tidelog.server.needs import Need, cluster
 
 if TYPE_CHECKING:
     from tidelog.server.node import Node
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 API = ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS
 VERSIONS = (0, 0)
 REQUEST = DescribeUserScramCredentialsRequest
+NEEDS = (Need(AclOperation.DESCRIBE, ResourceType.CLUSTER, cluster),)
 
 
 def handle(

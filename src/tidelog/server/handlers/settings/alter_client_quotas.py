@@ -15,6 +15,8 @@ from tidelog.protocol.apis.alter_client_quotas import (
     EntryResult,
 )
 from tidelog.protocol.errors import ApiError
+from tidelog.security.acl import AclOperation, ResourceType
+from tidelog.server.needs import Need, cluster
 
 if TYPE_CHECKING:
     from tidelog.server.controller.controller import Controller
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 API = ApiKey.ALTER_CLIENT_QUOTAS
 VERSIONS = (0, 1)
 REQUEST = AlterClientQuotasRequest
+NEEDS = (Need(AclOperation.ALTER_CONFIGS, ResourceType.CLUSTER, cluster),)
 
 
 def handle(

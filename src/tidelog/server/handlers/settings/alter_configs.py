@@ -16,6 +16,8 @@ from tidelog.protocol.apis.alter_configs import (
     AlterConfigsResponse,
 )
 from tidelog.protocol.errors import ApiError, ErrorCode
+from tidelog.security.acl import AclOperation
+from tidelog.server.handlers.settings.config_needs import config_needs
 
 if TYPE_CHECKING:
     from tidelog.server.controller.controller import Controller
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 API = ApiKey.ALTER_CONFIGS
 VERSIONS = (0, 2)
 REQUEST = AlterConfigsRequest
+NEEDS = config_needs(AclOperation.ALTER_CONFIGS)
 
 
 def handle(

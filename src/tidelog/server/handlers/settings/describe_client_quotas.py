@@ -14,6 +14,8 @@ from tidelog.protocol.apis.describe_client_quotas import (
     ValueData,
 )
 from tidelog.protocol.errors import ApiError
+from tidelog.security.acl import AclOperation, ResourceType
+from tidelog.server.needs import Need, cluster
 
 if TYPE_CHECKING:
     from tidelog.server.node import Node
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 API = ApiKey.DESCRIBE_CLIENT_QUOTAS
 VERSIONS = (0, 1)
 REQUEST = DescribeClientQuotasRequest
+NEEDS = (Need(AclOperation.DESCRIBE_CONFIGS, ResourceType.CLUSTER, cluster),)
 
 
 def handle(

@@ -25,8 +25,10 @@ from tidelog.protocol.apis.describe_configs import (
     DescribeConfigsSynonym,
 )
 from tidelog.protocol.errors import ApiError, ErrorCode
+from tidelog.security.acl import AclOperation
 from tidelog.server.broker_loggers import logger_levels
 from tidelog.server.configuration.config_layers import broker_config_layers, describe_node_config
+from tidelog.server.handlers.settings.config_needs import config_needs
 
 if TYPE_CHECKING:
     from tidelog.server.node import Node
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
 API = ApiKey.DESCRIBE_CONFIGS
 VERSIONS = (1, 4)
 REQUEST = DescribeConfigsRequest
+NEEDS = config_needs(AclOperation.DESCRIBE_CONFIGS)
 
 
 def handle(node: Node, request: Request, body: DescribeConfigsRequest) -> DescribeConfigsResponse:

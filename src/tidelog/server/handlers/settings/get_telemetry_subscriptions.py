@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 API = ApiKey.GET_TELEMETRY_SUBSCRIPTIONS
 VERSIONS = (0, 0)
 REQUEST = GetTelemetrySubscriptionsRequest
+NEEDS = ()  # a client tells of itself
 
 
 def is_offered(node: Node) -> bool:

@@ -20,7 +20,9 @@ from tidelog.protocol.apis.incremental_alter_configs import (
     IncrementalAlterConfigsResponse,
 )
 from tidelog.protocol.errors import ApiError, ErrorCode
+from tidelog.security.acl import AclOperation
 from tidelog.server.broker_loggers import check_level_change
+from tidelog.server.handlers.settings.config_needs import config_needs
 
 if TYPE_CHECKING:
     from tidelog.server.controller.controller import Controller
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 API = ApiKey.INCREMENTAL_ALTER_CONFIGS
 VERSIONS = (0, 1)
 REQUEST = IncrementalAlterConfigsRequest
+NEEDS = config_needs(AclOperation.ALTER_CONFIGS)
 
 
 def handle(
@@ -52,22 +55,12 @@ def handle(
         return Promise.of(IncrementalAlterConfigsResponse(responses=rows))
     asked = IncrementalAlterConfigsRequest(resources=others, validate_only=body.validate_only)
 
-    def with_loggers(
-        answered: Promise[IncrementalAlterConfigsResponse],
-    ) -> IncrementalAlterConfigsResponse:
-        error = answered.error
-        if isinstance(error, ApiError):
-            response = error_response(asked, error)
-        else:
-            response = answered.result()
+    def with_loggers(response: IncrementalAlterConfigsResponse) -> IncrementalAlterConfigsResponse:
         response.responses = [*rows, *response.responses]
         return response
 
-    answer: Promise[IncrementalAlterConfigsResponse] = Promise()
-    node.controller.forward(request, asked).when_done(
-        lambda answered: answer.resolve(with_loggers(answered))
-    )
-    return answer
+    answer: Promise[IncrementalAlterConfigsResponse] = node.controller.forward(request, asked)
+    return answer.recover(ApiError, lambda error: error_response(asked, error)).then(with_loggers)
 
 
 def decide(

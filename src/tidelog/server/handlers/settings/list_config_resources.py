@@ -12,6 +12,8 @@ from tidelog.protocol.apis.list_config_resources import (
     ListConfigResourcesResponse,
 )
 from tidelog.protocol.errors import ApiError, ErrorCode
+from tidelog.security.acl import AclOperation, ResourceType
+from tidelog.server.needs import Need, cluster
 
 if TYPE_CHECKING:
     from tidelog.server.node import Node
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 API = ApiKey.LIST_CONFIG_RESOURCES
 VERSIONS = (0, 1)
 REQUEST = ListConfigResourcesRequest
+NEEDS = (Need(AclOperation.DESCRIBE_CONFIGS, ResourceType.CLUSTER, cluster),)
 
 
 def handle(

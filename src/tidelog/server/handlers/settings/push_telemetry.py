@@ -9,7 +9,7 @@ from tidelog.protocol.apis.push_telemetry import PushTelemetryRequest, PushTelem
 from tidelog.protocol.errors import ApiError
 from tidelog.server.handlers.settings.get_telemetry_subscriptions import client_traits, is_offered
 
-__all__ = ["API", "REQUEST", "VERSIONS", "error_response", "handle", "is_offered"]
+__all__ = ["API", "NEEDS", "REQUEST", "VERSIONS", "error_response", "handle", "is_offered"]
 
 if TYPE_CHECKING:
     from tidelog.server.node import Node
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 API = ApiKey.PUSH_TELEMETRY
 VERSIONS = (0, 0)
 REQUEST = PushTelemetryRequest
+NEEDS = ()  # a client tells of itself
 
 
 def handle(node: Node, request: Request, body: PushTelemetryRequest) -> PushTelemetryResponse:

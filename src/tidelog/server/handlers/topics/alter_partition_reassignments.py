@@ -19,6 +19,8 @@ from tidelog.protocol.apis.alter_partition_reassignments import (
     ReassignableTopicResponse,
 )
 from tidelog.protocol.errors import ApiError
+from tidelog.security.acl import AclOperation, ResourceType
+from tidelog.server.needs import Need, cluster
 
 if TYPE_CHECKING:
     from tidelog.server.controller.controller import Controller
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 API = ApiKey.ALTER_PARTITION_REASSIGNMENTS
 VERSIONS = (0, 1)
 REQUEST = AlterPartitionReassignmentsRequest
+NEEDS = (Need(AclOperation.ALTER, ResourceType.CLUSTER, cluster),)
 
 
 def handle(

@@ -14,7 +14,9 @@ from tidelog.protocol.apis.create_partitions import (
     CreatePartitionsTopicResult,
 )
 from tidelog.protocol.errors import ApiError
+from tidelog.security.acl import AclOperation, ResourceType
 from tidelog.server.controller.mutation_quota import MutationQuota
+from tidelog.server.needs import Need, Refusal, topic_names
 
 if TYPE_CHECKING:
     from tidelog.server.controller.controller import Controller
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 API = ApiKey.CREATE_PARTITIONS
 VERSIONS = (0, 3)
 REQUEST = CreatePartitionsRequest
+NEEDS = (Need(AclOperation.ALTER, ResourceType.TOPIC, topic_names, Refusal.ROW),)
 
 # From here on clients know THROTTLING_QUOTA_EXCEEDED.
 _QUOTA_ERROR_FROM = 3

@@ -22,7 +22,9 @@ from tidelog.protocol.apis.create_topics import (
     CreateTopicsResponse,
 )
 from tidelog.protocol.errors import ApiError, ErrorCode
+from tidelog.security.acl import AclOperation, ResourceType
 from tidelog.server.controller.mutation_quota import MutationQuota
+from tidelog.server.needs import Need, Refusal, cluster, topic_names
 
 if TYPE_CHECKING:
     from tidelog.server.controller.controller import Controller
@@ -33,6 +35,16 @@ if TYPE_CHECKING:
 API = ApiKey.CREATE_TOPICS
 VERSIONS = (2, 7)
 REQUEST = CreateTopicsRequest
+NEEDS = (
+    Need(
+        AclOperation.CREATE,
+        ResourceType.TOPIC,
+        topic_names,
+        Refusal.ROW,
+        unless=Need(AclOperation.CREATE, ResourceType.CLUSTER, cluster),
+    ),
+    Need(AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC, topic_names, Refusal.OMISSION),
+)
 
 # From here on clients know THROTTLING_QUOTA_EXCEEDED.
 _QUOTA_ERROR_FROM = 6

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from tidelog.cluster.controller.decision import Decision
@@ -14,7 +15,10 @@ from tidelog.protocol.apis.delete_topics import (
     DeleteTopicsResponse,
 )
 from tidelog.protocol.errors import ApiError
+from tidelog.protocol.uuids import ZERO_UUID
+from tidelog.security.acl import AclOperation, ResourceType
 from tidelog.server.controller.mutation_quota import MutationQuota
+from tidelog.server.needs import Need, Refusal, cluster
 
 if TYPE_CHECKING:
     from tidelog.server.controller.controller import Controller
@@ -28,6 +32,30 @@ REQUEST = DeleteTopicsRequest
 
 # From here on clients know THROTTLING_QUOTA_EXCEEDED.
 _QUOTA_ERROR_FROM = 5
+
+
+def _topics(body: DeleteTopicsRequest, version: int) -> Iterable[str | bytes]:
+    names = [topic.name for topic in body.topics if topic.name is not None]
+    ids = [topic.topic_id for topic in body.topics if topic.topic_id != ZERO_UUID]
+    return [*body.topic_names, *names, *ids]
+
+
+NEEDS = (
+    Need(
+        AclOperation.DELETE,
+        ResourceType.TOPIC,
+        _topics,
+        Refusal.ROW,
+        unless=Need(AclOperation.DELETE, ResourceType.CLUSTER, cluster),
+    ),
+    Need(
+        AclOperation.DESCRIBE,
+        ResourceType.TOPIC,
+        _topics,
+        Refusal.ROW,
+        unless=Need(AclOperation.DELETE, ResourceType.CLUSTER, cluster),
+    ),
+)
 
 
 def handle(

@@ -15,7 +15,9 @@ from tidelog.protocol.apis.describe_topic_partitions import (
     DescribeTopicPartitionsResponseTopic,
 )
 from tidelog.protocol.errors import ApiError, ErrorCode
+from tidelog.security.acl import AclOperation, ResourceType
 from tidelog.server.authorized_operations import TOPIC_OPERATIONS
+from tidelog.server.needs import Need, Refusal, Unnamed, topic_names
 from tidelog.server.partition_view import partition_view
 
 if TYPE_CHECKING:
@@ -25,6 +27,10 @@ if TYPE_CHECKING:
 API = ApiKey.DESCRIBE_TOPIC_PARTITIONS
 VERSIONS = (0, 0)
 REQUEST = DescribeTopicPartitionsRequest
+NEEDS = (
+    Need(AclOperation.DESCRIBE, ResourceType.TOPIC, topic_names, Refusal.ROW),
+    Need(AclOperation.DESCRIBE, ResourceType.TOPIC, Unnamed.IN_ANSWER, Refusal.OMISSION),
+)
 
 
 def handle(

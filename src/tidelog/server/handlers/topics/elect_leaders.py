@@ -16,6 +16,8 @@ from tidelog.protocol.apis.elect_leaders import (
 )
 from tidelog.protocol.errors import ApiError
 from tidelog.protocol.topic_partition import TopicPartition
+from tidelog.security.acl import AclOperation, ResourceType
+from tidelog.server.needs import Need, cluster
 
 if TYPE_CHECKING:
     from tidelog.server.controller.controller import Controller
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 API = ApiKey.ELECT_LEADERS
 VERSIONS = (0, 2)
 REQUEST = ElectLeadersRequest
+NEEDS = (Need(AclOperation.ALTER, ResourceType.CLUSTER, cluster),)
 
 
 def handle(

@@ -14,6 +14,8 @@ from tidelog.protocol.apis.list_partition_reassignments import (
 )
 from tidelog.protocol.errors import ApiError
 from tidelog.protocol.topic_partition import TopicPartition
+from tidelog.security.acl import AclOperation, ResourceType
+from tidelog.server.needs import Need, cluster
 
 if TYPE_CHECKING:
     from tidelog.server.node import Node
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 API = ApiKey.LIST_PARTITION_REASSIGNMENTS
 VERSIONS = (0, 0)
 REQUEST = ListPartitionReassignmentsRequest
+NEEDS = (Need(AclOperation.DESCRIBE, ResourceType.CLUSTER, cluster),)
 
 
 def handle(

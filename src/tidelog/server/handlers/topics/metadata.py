@@ -6,6 +6,7 @@ that, so that a client has the leaders after one round trip and not after a few 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from tidelog.cluster.metadata.image import MetadataImage, TopicImage
@@ -22,11 +23,13 @@ from tidelog.protocol.apis.metadata import (
 )
 from tidelog.protocol.errors import ApiError, ErrorCode
 from tidelog.protocol.uuids import ZERO_UUID
+from tidelog.security.acl import AclOperation, ResourceType
 from tidelog.server.authorized_operations import (
     CLUSTER_OPERATIONS,
     NOT_ASKED_FOR,
     TOPIC_OPERATIONS,
 )
+from tidelog.server.needs import Need, Refusal, Unnamed, cluster
 from tidelog.server.partition_view import partition_view
 from tidelog.server.topic_creation import create_missing_topics
 
@@ -40,6 +43,38 @@ REQUEST = MetadataRequest
 
 _LISTENER_NOT_FOUND_FROM = 6
 _TOPIC_IDS_FROM = 12
+
+
+def _topics(body: MetadataRequest, version: int) -> Iterable[str | bytes]:
+    """Names do not count in a request that has ids."""
+    asked = body.topics or []
+    ids = [topic.topic_id for topic in asked if topic.topic_id != ZERO_UUID]
+    return ids or [topic.name or "" for topic in asked]
+
+
+def _topics_to_create(body: MetadataRequest, version: int) -> Iterable[str]:
+    """Those of them that do not exist."""
+    if not body.allow_auto_topic_creation:
+        return ()
+    return [topic.name for topic in body.topics or () if topic.name]
+
+
+def _cluster_if_asked(body: MetadataRequest, version: int) -> Iterable[str]:
+    return cluster(body, version) if body.include_cluster_authorized_operations else ()
+
+
+NEEDS = (
+    Need(AclOperation.DESCRIBE, ResourceType.TOPIC, _topics, Refusal.ROW),
+    Need(AclOperation.DESCRIBE, ResourceType.TOPIC, Unnamed.IN_ANSWER, Refusal.OMISSION),
+    Need(
+        AclOperation.CREATE,
+        ResourceType.TOPIC,
+        _topics_to_create,
+        Refusal.ROW,
+        unless=Need(AclOperation.CREATE, ResourceType.CLUSTER, cluster),
+    ),
+    Need(AclOperation.DESCRIBE, ResourceType.CLUSTER, _cluster_if_asked, Refusal.OMISSION),
+)
 
 
 def handle(

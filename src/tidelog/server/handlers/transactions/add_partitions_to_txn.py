@@ -6,11 +6,12 @@ only want to know whether the partitions are there.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from tidelog.coordinator.shard import Outcome
+from tidelog.coordinator.shard import CoordinatorResult
 from tidelog.coordinator.transaction_shard import TransactionShard
+from tidelog.promise import Promise, gather
 from tidelog.protocol.api_keys import ApiKey
 from tidelog.protocol.apis.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
@@ -23,12 +24,13 @@ from tidelog.protocol.apis.add_partitions_to_txn import (
 )
 from tidelog.protocol.errors import ApiError, ErrorCode
 from tidelog.protocol.topic_partition import TopicPartition
-from tidelog.server.gathering import gather
+from tidelog.security.acl import AclOperation, ResourceType
+from tidelog.server.needs import Need, Refusal, cluster
 
 if TYPE_CHECKING:
     from tidelog.cluster.metadata.image import MetadataImage
     from tidelog.server.node import Node
-    from tidelog.server.request import Deferred, Request
+    from tidelog.server.request import Request
 
 API = ApiKey.ADD_PARTITIONS_TO_TXN
 VERSIONS = (0, 5)
@@ -41,9 +43,28 @@ _ABORTABLE_FROM = 5
 Codes = dict[TopicPartition, ErrorCode]
 
 
+def _transactional_id(body: AddPartitionsToTxnRequest, version: int) -> Iterable[str]:
+    return (body.v3_and_below_transactional_id,) if version < _BATCHED_FROM else ()
+
+
+def _topics(body: AddPartitionsToTxnRequest, version: int) -> Iterable[str]:
+    return [topic.name for topic in body.v3_and_below_topics] if version < _BATCHED_FROM else ()
+
+
+def _cluster_of_broker(body: AddPartitionsToTxnRequest, version: int) -> Iterable[str]:
+    return cluster(body, version) if version >= _BATCHED_FROM else ()
+
+
+NEEDS = (
+    Need(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, _transactional_id),
+    Need(AclOperation.WRITE, ResourceType.TOPIC, _topics, Refusal.ROW),
+    Need(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER, _cluster_of_broker),
+)
+
+
 def handle(
     node: Node, request: Request, body: AddPartitionsToTxnRequest
-) -> AddPartitionsToTxnResponse | Deferred:
+) -> Promise[AddPartitionsToTxnResponse]:
     version = request.version
     if version < _BATCHED_FROM:
         transactions = [
@@ -57,21 +78,17 @@ def handle(
     else:
         transactions = body.transactions
 
-    def ask(
-        transaction: AddPartitionsToTxnTransaction,
-        done: Callable[[AddPartitionsToTxnResult], None],
-    ) -> None:
-        def collect(codes: Codes) -> None:
-            done(
-                AddPartitionsToTxnResult(
-                    transactional_id=transaction.transactional_id,
-                    topic_results=_topic_results(transaction.topics, codes, version),
-                )
+    def add(transaction: AddPartitionsToTxnTransaction) -> Promise[AddPartitionsToTxnResult]:
+        return _carry_out(node, transaction, version).then(
+            lambda codes: AddPartitionsToTxnResult(
+                transactional_id=transaction.transactional_id,
+                topic_results=_topic_results(transaction.topics, codes, version),
             )
+        )
 
-        _carry_out(node, transaction, version, collect)
-
-    return gather(request, transactions, ask, lambda results: _response(results, version))
+    return gather([add(each) for each in transactions]).then(
+        lambda results: _response(results, version)
+    )
 
 
 def error_response(body: AddPartitionsToTxnRequest, error: ApiError) -> AddPartitionsToTxnResponse:
@@ -87,30 +104,16 @@ def error_response(body: AddPartitionsToTxnRequest, error: ApiError) -> AddParti
 
 
 def _carry_out(
-    node: Node,
-    transaction: AddPartitionsToTxnTransaction,
-    version: int,
-    done: Callable[[Codes], None],
-) -> None:
+    node: Node, transaction: AddPartitionsToTxnTransaction, version: int
+) -> Promise[Codes]:
     partitions = [each for topic in transaction.topics for each in _partitions_of(topic)]
     missing = [each for each in partitions if not _exists(node.image, each)]
     if missing:
         codes = dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED)
         codes.update(dict.fromkeys(missing, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
-        done(codes)
-        return
-    if not transaction.verify_only:
-        node.transactions.add_partitions(
-            transaction.transactional_id,
-            transaction.producer_id,
-            transaction.producer_epoch,
-            partitions,
-            2 if version >= _ABORTABLE_FROM else 1,
-            lambda code: done(dict.fromkeys(partitions, code)),
-        )
-        return
+        return Promise.of(codes)
 
-    def verify(shard: TransactionShard, _now_ms: int) -> Outcome[Codes]:
+    def verify(shard: TransactionShard, _now_ms: int) -> CoordinatorResult[Codes]:
         return shard.verify_partitions(
             transaction.transactional_id,
             transaction.producer_id,
@@ -118,10 +121,17 @@ def _carry_out(
             partitions,
         )
 
-    def verified(codes: Codes | None, error: ApiError | None) -> None:
-        done(dict.fromkeys(partitions, error.code) if error is not None else codes or {})
-
-    node.transactions.submit(transaction.transactional_id, verify, verified)
+    if transaction.verify_only:
+        done = node.transactions.submit(transaction.transactional_id, verify)
+    else:
+        done = node.transactions.add_partitions(
+            transaction.transactional_id,
+            transaction.producer_id,
+            transaction.producer_epoch,
+            partitions,
+            2 if version >= _ABORTABLE_FROM else 1,
+        ).then(lambda code: dict.fromkeys(partitions, code))
+    return done.recover(ApiError, lambda error: dict.fromkeys(partitions, error.code))
 
 
 def _partitions_of(topic: AddPartitionsToTxnTopic) -> list[TopicPartition]:

@@ -13,6 +13,8 @@ from tidelog.protocol.apis.describe_producers import (
     TopicResponse,
 )
 from tidelog.protocol.errors import ApiError
+from tidelog.security.acl import AclOperation, ResourceType
+from tidelog.server.needs import Need, Refusal, topic_names
 from tidelog.server.partition_lookup import hosted_partition
 
 if TYPE_CHECKING:
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 API = ApiKey.DESCRIBE_PRODUCERS
 VERSIONS = (0, 0)
 REQUEST = DescribeProducersRequest
+NEEDS = (Need(AclOperation.READ, ResourceType.TOPIC, topic_names, Refusal.ROW),)
 
 
 def handle(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from tidelog.coordinator.transaction import Transaction
@@ -13,6 +14,8 @@ from tidelog.protocol.apis.describe_transactions import (
     TransactionState,
 )
 from tidelog.protocol.errors import ApiError
+from tidelog.security.acl import AclOperation, ResourceType
+from tidelog.server.needs import Need, Refusal, Unnamed
 
 if TYPE_CHECKING:
     from tidelog.server.node import Node
@@ -21,6 +24,16 @@ if TYPE_CHECKING:
 API = ApiKey.DESCRIBE_TRANSACTIONS
 VERSIONS = (0, 0)
 REQUEST = DescribeTransactionsRequest
+
+
+def _transactional_ids(body: DescribeTransactionsRequest, version: int) -> Iterable[str]:
+    return body.transactional_ids
+
+
+NEEDS = (
+    Need(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, _transactional_ids, Refusal.ROW),
+    Need(AclOperation.DESCRIBE, ResourceType.TOPIC, Unnamed.IN_ANSWER, Refusal.OMISSION),
+)
 
 
 def handle(

@@ -6,48 +6,44 @@ which producer id and epoch the next transaction goes on.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from tidelog.promise import Promise
 from tidelog.protocol.api_keys import ApiKey
 from tidelog.protocol.apis.end_txn import EndTxnRequest, EndTxnResponse
 from tidelog.protocol.errors import ApiError, ErrorCode
-from tidelog.server.answers import answer_when_done
+from tidelog.security.acl import AclOperation, ResourceType
+from tidelog.server.needs import Need, transactional_id
 
 if TYPE_CHECKING:
     from tidelog.server.node import Node
-    from tidelog.server.request import Deferred, Request
+    from tidelog.server.request import Request
 
 API = ApiKey.END_TXN
 VERSIONS = (0, 5)
 REQUEST = EndTxnRequest
+NEEDS = (Need(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id),)
 
 _PRODUCER_FENCED_FROM = 2
 
 
-def handle(node: Node, request: Request, body: EndTxnRequest) -> EndTxnResponse | Deferred:
+def handle(node: Node, request: Request, body: EndTxnRequest) -> Promise[EndTxnResponse]:
     version = request.version
 
-    def begin(done: Callable[[EndTxnResponse], None]) -> None:
-        def ended(response: EndTxnResponse | None, error: ApiError | None) -> None:
-            if error is not None:
-                if error.code is ErrorCode.PRODUCER_FENCED and version < _PRODUCER_FENCED_FROM:
-                    error = ApiError(ErrorCode.INVALID_PRODUCER_EPOCH, error.message)
-                response = error_response(body, error)
-            assert response is not None
-            done(response)
+    def end(_: None) -> Promise[EndTxnResponse]:
+        return node.transactions.submit(
+            body.transactional_id,
+            lambda shard, now_ms: shard.end_transaction(body, version, now_ms),
+        )
 
-        def with_ids(_: object) -> None:
-            # The end may need a new producer id; without any, most ends need none.
-            node.transactions.submit(
-                body.transactional_id,
-                lambda shard, now_ms: shard.end_transaction(body, version, now_ms),
-                ended,
-            )
+    def refuse(error: ApiError) -> EndTxnResponse:
+        if error.code is ErrorCode.PRODUCER_FENCED and version < _PRODUCER_FENCED_FROM:
+            return EndTxnResponse(error_code=ErrorCode.INVALID_PRODUCER_EPOCH)
+        return error_response(body, error)
 
-        node.transactions.producer_ids.ensure().when_done(with_ids)
-
-    return answer_when_done(request, begin)
+    # The end may need a new producer id; if there is none to be had, most ends need none.
+    producer_ids = node.transactions.producer_ids.ensure().recover(ApiError, lambda _: None)
+    return producer_ids.then_wait(end).recover(ApiError, refuse)
 
 
 def error_response(body: EndTxnRequest, error: ApiError) -> EndTxnResponse:

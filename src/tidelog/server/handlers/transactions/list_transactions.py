@@ -16,6 +16,8 @@ from tidelog.protocol.apis.list_transactions import (
     TransactionState,
 )
 from tidelog.protocol.errors import ApiError, ErrorCode
+from tidelog.security.acl import AclOperation, ResourceType
+from tidelog.server.needs import Need, Refusal, Unnamed
 
 if TYPE_CHECKING:
     from tidelog.server.node import Node
@@ -24,6 +26,9 @@ if TYPE_CHECKING:
 API = ApiKey.LIST_TRANSACTIONS
 VERSIONS = (0, 2)
 REQUEST = ListTransactionsRequest
+NEEDS = (
+    Need(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, Unnamed.IN_ANSWER, Refusal.OMISSION),
+)
 
 # Kafka has this state inside of its broker; clients may ask for it, nothing is ever in it here.
 _KNOWN_STATES = frozenset(STATUS_BY_LABEL) | {"PrepareEpochFence"}

@@ -6,12 +6,11 @@ AddOffsetsToTxn has to have said so.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tidelog.cluster.topic_names import CONSUMER_OFFSETS_TOPIC
-from tidelog.coordinator.group_shard import GroupShard
-from tidelog.coordinator.shard import Outcome, append_refusal
+from tidelog.coordinator.shard import append_refusal
 from tidelog.promise import Promise
 from tidelog.protocol.api_keys import ApiKey
 from tidelog.protocol.apis.txn_offset_commit import (
@@ -23,18 +22,24 @@ from tidelog.protocol.apis.txn_offset_commit import (
 )
 from tidelog.protocol.errors import ApiError, ErrorCode
 from tidelog.protocol.topic_partition import TopicPartition
-from tidelog.server.answers import answer_when_done
+from tidelog.security.acl import AclOperation, ResourceType
 from tidelog.server.coordination.group_coordinator import client_context
 from tidelog.server.coordination.internal_topics import ensure_internal_topic
 from tidelog.server.existing_partitions import merged, take_unknown
+from tidelog.server.needs import Need, Refusal, group_id, topic_names, transactional_id
 
 if TYPE_CHECKING:
     from tidelog.server.node import Node
-    from tidelog.server.request import Deferred, Request
+    from tidelog.server.request import Request
 
 API = ApiKey.TXN_OFFSET_COMMIT
 VERSIONS = (0, 5)
 REQUEST = TxnOffsetCommitRequest
+NEEDS = (
+    Need(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id),
+    Need(AclOperation.READ, ResourceType.GROUP, group_id),
+    Need(AclOperation.READ, ResourceType.TOPIC, topic_names, Refusal.ROW),
+)
 
 _IMPLICIT_ADD_FROM = 5
 _ABORTABLE_FROM = 4
@@ -42,7 +47,7 @@ _ABORTABLE_FROM = 4
 
 def handle(
     node: Node, request: Request, body: TxnOffsetCommitRequest
-) -> TxnOffsetCommitResponse | Deferred:
+) -> TxnOffsetCommitResponse | Promise[TxnOffsetCommitResponse]:
     if not body.group_id:
         raise ApiError(ErrorCode.INVALID_GROUP_ID, "the group id is empty")
     by_name = node.image.topics_by_name
@@ -55,48 +60,32 @@ def handle(
         return TxnOffsetCommitResponse(topics=refused)
     client = client_context(request)
 
-    def begin(done: Callable[[TxnOffsetCommitResponse], None]) -> None:
-        def fail(error: ApiError) -> None:
-            response = error_response(body, error)
-            response.topics = merged(refused, response.topics)
-            done(response)
+    def verify(_: None) -> Promise[dict[TopicPartition, ErrorCode]]:
+        index = node.groups.index_of(body.group_id)
+        return node.transactions.appends.verify(
+            body.transactional_id,
+            body.producer_id,
+            body.producer_epoch,
+            [TopicPartition(CONSUMER_OFFSETS_TOPIC, index)],
+            request.version >= _IMPLICIT_ADD_FROM,
+            knows_abortable=request.version >= _ABORTABLE_FROM,
+        )
 
-        def committed(response: TxnOffsetCommitResponse | None, error: ApiError | None) -> None:
-            if error is not None:
-                fail(error)
-                return
-            assert response is not None
-            response.topics = merged(refused, response.topics)
-            done(response)
+    def commit(errors: dict[TopicPartition, ErrorCode]) -> Promise[TxnOffsetCommitResponse]:
+        for code in errors.values():
+            raise ApiError(append_refusal(ApiError(code)))
+        return node.groups.submit(
+            body.group_id,
+            lambda shard, now_ms: shard.offsets.commit_in_transaction(client, body, now_ms),
+        )
 
-        def commit(shard: GroupShard, now_ms: int) -> Outcome[TxnOffsetCommitResponse]:
-            return shard.offsets.commit_in_transaction(client, body, now_ms)
+    def with_refused(response: TxnOffsetCommitResponse) -> TxnOffsetCommitResponse:
+        response.topics = merged(refused, response.topics)
+        return response
 
-        def verified(errors: dict[TopicPartition, ErrorCode]) -> None:
-            for code in errors.values():
-                fail(ApiError(append_refusal(ApiError(code))))
-                return
-            node.groups.submit(body.group_id, commit, committed)
-
-        def with_topic(ready: Promise[None]) -> None:
-            error = ready.error
-            if isinstance(error, ApiError):
-                fail(error)
-                return
-            index = node.groups.index_of(body.group_id)
-            node.transactions.appends.verify(
-                body.transactional_id,
-                body.producer_id,
-                body.producer_epoch,
-                [TopicPartition(CONSUMER_OFFSETS_TOPIC, index)],
-                request.version >= _IMPLICIT_ADD_FROM,
-                verified,
-                knows_abortable=request.version >= _ABORTABLE_FROM,
-            )
-
-        ensure_internal_topic(node, CONSUMER_OFFSETS_TOPIC).when_done(with_topic)
-
-    return answer_when_done(request, begin)
+    verified = ensure_internal_topic(node, CONSUMER_OFFSETS_TOPIC).then_wait(verify)
+    committed = verified.then_wait(commit).recover(ApiError, partial(error_response, body))
+    return committed.then(with_refused)
 
 
 def error_response(body: TxnOffsetCommitRequest, error: ApiError) -> TxnOffsetCommitResponse:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from itertools import repeat
 from typing import TYPE_CHECKING
 
+from tidelog.promise import Promise, gather
 from tidelog.protocol.api_keys import ApiKey
 from tidelog.protocol.apis.write_txn_markers import (
-    WritableTxnMarker,
     WritableTxnMarkerPartitionResult,
     WritableTxnMarkerResult,
     WritableTxnMarkerTopicResult,
@@ -17,45 +17,46 @@ from tidelog.protocol.apis.write_txn_markers import (
 )
 from tidelog.protocol.errors import ApiError, ErrorCode
 from tidelog.protocol.topic_partition import TopicPartition
+from tidelog.security.acl import AclOperation, ResourceType
 from tidelog.server.coordination.transaction_markers import write_marker
-from tidelog.server.gathering import gather
+from tidelog.server.needs import Need, cluster
 
 if TYPE_CHECKING:
     from tidelog.server.node import Node
-    from tidelog.server.request import Deferred, Request
+    from tidelog.server.request import Request
 
 API = ApiKey.WRITE_TXN_MARKERS
 VERSIONS = (1, 2)
 REQUEST = WriteTxnMarkersRequest
+NEEDS = (
+    Need(
+        AclOperation.CLUSTER_ACTION,
+        ResourceType.CLUSTER,
+        cluster,
+        unless=Need(AclOperation.ALTER, ResourceType.CLUSTER, cluster),
+    ),
+)
 
 
 def handle(
     node: Node, request: Request, body: WriteTxnMarkersRequest
-) -> WriteTxnMarkersResponse | Deferred:
-    places = [
-        (marker, TopicPartition(topic.name, index))
-        for marker in body.markers
-        for topic in marker.topics
-        for index in topic.partition_indexes
-    ]
-
-    def ask(
-        place: tuple[WritableTxnMarker, TopicPartition], done: Callable[[ErrorCode], None]
-    ) -> None:
-        marker, partition = place
+) -> Promise[WriteTxnMarkersResponse]:
+    written = [
         write_marker(
             node,
-            partition,
+            TopicPartition(topic.name, index),
             producer_id=marker.producer_id,
             producer_epoch=marker.producer_epoch,
             committed=marker.transaction_result,
             coordinator_epoch=marker.coordinator_epoch,
             # Before version 2 the flow is not told; the old one has the weaker check.
             transaction_version=max(marker.transaction_version, 1),
-            done=done,
         )
-
-    return gather(request, places, ask, lambda codes: _response(body, codes))
+        for marker in body.markers
+        for topic in marker.topics
+        for index in topic.partition_indexes
+    ]
+    return gather(written).then(lambda codes: _response(body, codes))
 
 
 def error_response(body: WriteTxnMarkersRequest, error: ApiError) -> WriteTxnMarkersResponse:
