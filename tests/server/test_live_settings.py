@@ -220,7 +220,7 @@ def test_metadata_gets_a_snapshot_after_so_many_bytes(tmp_path: Path) -> None:
     )
     try:
         node.create_topic("orders", partitions=5)
-        node.call(lambda: node.node.metadata.snapshot_if_due(node.node.now_ms()))
-        assert list((tmp_path / "data" / "__cluster_metadata-0").glob("*.checkpoint"))
+        metadata = tmp_path / "data" / "__cluster_metadata-0"
+        node.wait_until(lambda _: bool(list(metadata.glob("*.checkpoint"))))
     finally:
         node.stop()

@@ -68,9 +68,11 @@ def _delete_topic(node: RunningNode) -> None:
     assert row.error_code == 0
     store, metadata = node.node.store, node.node.metadata
     eventually(lambda: not node.call(lambda: store.is_deleting), "the logs are gone")
-    node.call(metadata.snapshot)
-    node.call(lambda: metadata.submit([ProducerIdsRecord(next_producer_id=1_000_000)]))
-    node.call(metadata.snapshot)
+    node.wait_for(metadata.snapshot)
+    node.wait_for(
+        lambda: metadata.propose([ProducerIdsRecord(next_producer_id=1_000_000)]).committed
+    )
+    node.wait_for(metadata.snapshot)
     assert node.call(metadata.removed_topic_ids) == frozenset()
 
 

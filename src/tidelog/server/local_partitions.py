@@ -236,7 +236,11 @@ class LocalPartitions:
             self._go_on_next_turn()
         made = self._ever_queued - len(self._to_make)
         while self._waiting and self._waiting[0][0] <= made:
-            self._waiting.popleft()[1]()
+            _, done = self._waiting.popleft()
+            try:
+                done()
+            except Exception:
+                self.log.exception("metadata_waiter_failed")
 
     def _make_some(self) -> None:
         """One turn's share of the partitions that are to be made."""

@@ -174,9 +174,17 @@ def test_the_node_starts_after_a_power_cut_when_a_snapshot_came_before_the_end_o
         stage.node.host.faults = HostFaults(late_jobs=1.0)
         request = DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=1000)
         await client.call(request, DeleteTopicsResponse)
-        node.metadata.snapshot()
-        node.metadata.submit([ProducerIdsRecord(next_producer_id=1000)])
-        node.metadata.snapshot()
+        # The deletion of the files is late; the metadata is not.
+        stage.node.host.faults = HostFaults()
+        await settled(node.metadata.snapshot())
+        await settled(node.metadata.propose([ProducerIdsRecord(next_producer_id=1000)]).committed)
+        await settled(node.metadata.snapshot())
+        assert node.store.is_deleting
+
+    async def settled(promise: Promise[Any]) -> None:
+        while not promise.is_done:
+            await client.sleep(0.0001)
+        promise.result()
 
     stage.run(delete_and_snapshot())
     stage.node.cut_power()

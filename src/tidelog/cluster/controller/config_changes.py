@@ -325,3 +325,18 @@ def _type_name(resource_type: int) -> str:
         return ConfigResourceType(resource_type).name
     except ValueError:
         return str(resource_type)
+
+
+def first_cluster_settings(image: MetadataImage, settings: ControllerSettings) -> list[Message]:
+    """min.insync.replicas is kept for all brokers together, from the first start on."""
+    if MIN_INSYNC_REPLICAS in image.cluster_configs():
+        return []
+    configured = settings.broker_config.get(MIN_INSYNC_REPLICAS)
+    return [
+        ConfigRecord(
+            resource_type=ConfigResourceType.BROKER,
+            resource_name="",
+            name=MIN_INSYNC_REPLICAS,
+            value=configured or BROKER_SETTINGS[MIN_INSYNC_REPLICAS].default,
+        )
+    ]
