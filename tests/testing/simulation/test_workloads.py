@@ -10,11 +10,11 @@ from itertools import count, islice
 from typing import Any
 
 import pytest
-from tidelog.cluster.controller.controller import Controller
 
 from tidelog.cluster.replication.partition import Partition
 from tidelog.coordinator.transaction_shard import TransactionShard
 from tidelog.server.coordination.shard_host import HostedShard
+from tidelog.server.handlers.topics import delete_topics
 from tidelog.storage.compaction.key_offsets import KeyOffsets
 from tidelog.storage.log import Log
 from tidelog.testing.simulation.exploration import run_seed_guarded
@@ -106,14 +106,14 @@ def acknowledge_before_the_sync(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def delete_no_topic(monkeypatch: pytest.MonkeyPatch) -> None:
-    delete = Controller.delete_topics
+    delete = delete_topics.delete_topics
 
-    def pretend(self: Controller, *args: Any, **options: Any) -> Any:
-        decision = delete(self, *args, **options)
+    def pretend(*args: Any, **options: Any) -> Any:
+        decision = delete(*args, **options)
         decision.records.clear()
         return decision
 
-    monkeypatch.setattr(Controller, "delete_topics", pretend)
+    monkeypatch.setattr(delete_topics, "delete_topics", pretend)
 
 
 @pytest.mark.parametrize(
