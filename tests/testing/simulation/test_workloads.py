@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tidelog.cluster.controller import topic_changes
 from tidelog.cluster.replication.partition import Partition
 from tidelog.coordinator.transaction_shard import TransactionShard
 from tidelog.server.coordination.shard_host import HostedShard
@@ -24,7 +25,7 @@ from tidelog.testing.simulation.simulation import Simulation
 Plant = Callable[[pytest.MonkeyPatch], None]
 
 _SEEDS_OF_EACH = 5
-_SEEDS_UNTIL_FOUND_MAX = 60
+_SEEDS_UNTIL_FOUND_MAX = 120
 _WORKLOADS = (
     "producers",
     "transactional_ids",
@@ -106,7 +107,7 @@ def acknowledge_before_the_sync(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def delete_no_topic(monkeypatch: pytest.MonkeyPatch) -> None:
-    delete = delete_topics.delete_topics
+    delete = topic_changes.delete_topics
 
     def pretend(*args: Any, **options: Any) -> Any:
         decision = delete(*args, **options)
