@@ -29,11 +29,11 @@ from tidelog.protocol.compression import Compression
 from tidelog.protocol.record_batch import iterate_headers
 from tidelog.protocol.records import Record, decode_batches, encode_batch
 from tidelog.protocol.topic_partition import TopicPartition
-from tidelog.spark.compiled import IS_COMPILED
 from tidelog.spark.connections import close_idle_clusters
 from tidelog.spark.decode import AbortedTransactions, FetchedBatches, RangeDecoder
-from tidelog.spark.fetching import FetchSettings, read_range
 from tidelog.spark.offsets import OffsetRange
+from tidelog.spark.runtime.compiled import IS_COMPILED
+from tidelog.spark.source.fetching import FetchSettings, read_range
 from tidelog.testing import Broker
 
 KEY = b"k" * 16

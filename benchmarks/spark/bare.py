@@ -23,9 +23,9 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from tidelog.spark.python_daemon import quiet_this_worker
+from tidelog.spark.runtime.python_daemon import quiet_this_worker
+from tidelog.spark.runtime.worker_memory import freeze_imports
 from tidelog.spark.schema import arrow_schema, spark_schema
-from tidelog.spark.worker_memory import freeze_imports
 
 ROWS_PER_BATCH = 10_000
 

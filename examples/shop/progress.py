@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from tidelog.spark.pipeline.events import BatchDone, Event, QueryFailed, QueryStarted
+from tidelog.spark.pipeline.run.events import BatchDone, Event, QueryFailed, QueryStarted
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from tidelog.spark.lake.sink import LakeDataSource
-from tidelog.spark.session import session
+from tidelog.spark.runtime.session import session
 
 _PAUSE_S = 0.2
 _ROWS_PER_BATCH = 10_000

@@ -46,7 +46,7 @@ _RECORDS_AT_ONCE = 50
 _PRODUCER_PAUSE_S = 0.05
 
 # The daemon of the Python processes that run tasks, which are forks of it.
-_WORKER_MODULE = "tidelog.spark.python_daemon"
+_WORKER_MODULE = "tidelog.spark.runtime.python_daemon"
 
 _DRIVER = """
 import sys

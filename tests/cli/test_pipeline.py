@@ -17,8 +17,8 @@ import pytest
 
 from tests.cli.conftest import Run, run_command
 from tests.cli.terminal import on_terminal
-from tidelog.spark.pipeline.state_dir import StateDir
-from tidelog.spark.pipeline.status import PipelineStatus
+from tidelog.spark.pipeline.run.state_dir import StateDir
+from tidelog.spark.pipeline.run.status import PipelineStatus
 from tidelog.testing import Broker
 from tidelog.testing.broker import free_port
 

@@ -16,7 +16,7 @@ import pytest
 from deltalake import DeltaTable
 
 from tests.cli.conftest import Run
-from tidelog.spark.pipeline.state_dir import StateDir
+from tidelog.spark.pipeline.run.state_dir import StateDir
 from tidelog.testing import Broker
 
 _WAIT_S = 180.0

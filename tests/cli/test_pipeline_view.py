@@ -5,7 +5,7 @@ import io
 from rich.console import Console
 
 from tidelog.cli.pipeline_view import status_table
-from tidelog.spark.pipeline.status import PipelineStatus, QueryStatus
+from tidelog.spark.pipeline.run.status import PipelineStatus, QueryStatus
 
 
 def test_a_terminal_of_80_characters_shows_every_number_whole() -> None:

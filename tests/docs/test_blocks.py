@@ -9,10 +9,10 @@ import pytest
 
 from tests.docs.blocks import ROOT, Block, all_blocks, blocks
 from tidelog.cli import tidelog
-from tidelog.spark.pipeline.document import read_document
-from tidelog.spark.pipeline.file import read_pipeline_file
-from tidelog.spark.pipeline.parsing import parse
-from tidelog.spark.pipeline.problems import Problems
+from tidelog.spark.pipeline.file.document import read_document
+from tidelog.spark.pipeline.file.parsing import parse
+from tidelog.spark.pipeline.file.problems import Problems
+from tidelog.spark.pipeline.pipeline_file import read_pipeline_file
 
 PIPELINES = ROOT / "docs" / "pipelines.md"
 

@@ -13,7 +13,7 @@ from examples.shop.deadline import Deadline
 from examples.shop.demo import Demo
 from examples.shop.events import make_day, truth
 from examples.shop.run import verdict
-from tidelog.spark.pipeline.file import read_pipeline_file
+from tidelog.spark.pipeline.pipeline_file import read_pipeline_file
 
 ROOT = Path(__file__).parent.parent.parent
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import SparkSession
 
-from tidelog.spark.session import session
+from tidelog.spark.runtime.session import session
 from tidelog.testing import Broker
 
 _numbers = itertools.count()

@@ -60,8 +60,8 @@ def committed(bootstrap: str, group: str) -> dict[tuple[str, int], int]:
     """The offsets of a group, as any tool sees them."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])
-    answer = asked[group].result(WAIT_S)
-    return {(row.topic, row.partition): row.offset for row in answer.topic_partitions}
+    response = asked[group].result(WAIT_S)
+    return {(row.topic, row.partition): row.offset for row in response.topic_partitions}
 
 
 def eventually(check: Callable[[], bool], what: str, wait_s: float = WAIT_S) -> None:

@@ -14,9 +14,9 @@ import click
 from tidelog.cli.failures import EXIT_NOT_FOUND, fail
 from tidelog.cli.options import json_option, parse_pairs
 from tidelog.cli.output import console, print_json, print_rows
-from tidelog.spark.pipeline.file import PipelineFile, read_pipeline_file
-from tidelog.spark.pipeline.problems import Problem, Severity
-from tidelog.spark.pipeline.state_dir import Found, StateDir, find_all, state_root
+from tidelog.spark.pipeline.file.problems import Problem, Severity
+from tidelog.spark.pipeline.pipeline_file import PipelineFile, read_pipeline_file
+from tidelog.spark.pipeline.run.state_dir import Found, StateDir, find_all, state_root
 
 if TYPE_CHECKING:
     from tidelog.spark.pipeline import RunningPipeline
@@ -268,8 +268,8 @@ def _shown(problem: Problem) -> str:
 def _deep_problems(
     file: PipelineFile, master: str | None, conf: dict[str, str]
 ) -> tuple[Problem, ...]:
-    from tidelog.spark.pipeline.deep_checks import check_deep
-    from tidelog.spark.pipeline.session import pipeline_session
+    from tidelog.spark.pipeline.checks.deep_checks import check_deep
+    from tidelog.spark.pipeline.run.session import pipeline_session
 
     assert file.spec is not None
     with pipeline_session(file.spec, master=master, conf=conf) as spark:

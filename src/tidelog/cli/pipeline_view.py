@@ -10,8 +10,9 @@ from typing import Any
 import click
 
 from tidelog.cli.output import console, table
-from tidelog.spark.pipeline.durations import format_duration_ms
-from tidelog.spark.pipeline.events import (
+from tidelog.spark.pipeline.file.durations import format_duration_ms
+from tidelog.spark.pipeline.plan import Plan, PlanNode
+from tidelog.spark.pipeline.run.events import (
     BatchDone,
     BrokerAway,
     Draining,
@@ -22,8 +23,7 @@ from tidelog.spark.pipeline.events import (
     RowsShown,
     StatusNotWritten,
 )
-from tidelog.spark.pipeline.plan import Plan, PlanNode
-from tidelog.spark.pipeline.status import PipelineStatus, QueryStatus
+from tidelog.spark.pipeline.run.status import PipelineStatus, QueryStatus
 
 _PLAIN_INTERVAL_S = 5.0
 _DETAIL_LENGTH = 90  # on a terminal

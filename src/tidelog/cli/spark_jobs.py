@@ -117,8 +117,8 @@ def spark_session(name: str, master: str | None, conf: Sequence[str]) -> "Iterat
     """
     from pyspark.errors import PySparkException
 
-    from tidelog.spark.pipeline.failure import failure_reason, for_people
-    from tidelog.spark.session import existing_session, session
+    from tidelog.spark.pipeline.run.failure import failure_reason, for_people
+    from tidelog.spark.runtime.session import existing_session, session
 
     settings = parse_pairs(conf, option="--conf")
     is_ours = existing_session() is None

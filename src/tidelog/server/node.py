@@ -383,7 +383,7 @@ class Node:
         self.waiting.serve()
         # Those who were called may have appended in their turn.
         store.commit()
-        self.connections.set_congested(store.congested)
+        self.connections.budget.set_congested(store.congested)
         self.connections.flush_dirty()
 
     def _partitions_made_late(self, image: MetadataImage) -> None:

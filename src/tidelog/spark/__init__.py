@@ -19,10 +19,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from tidelog.spark.errors import DataLossError, OptionError, SparkError
+from tidelog.spark.runtime.session import session
 
 # Not when it is asked for like the rest: the module of the same name would stand in its place.
-from tidelog.spark.group_listener import commit_group_offsets
-from tidelog.spark.session import session
+from tidelog.spark.source.group_listener import commit_group_offsets
 
 if TYPE_CHECKING:
     from tidelog.spark.data_source import TidelogDataSource

@@ -26,12 +26,12 @@ _log = logging.getLogger(__name__)
 _IDLE_S_MAX = 300.0
 _IDLE_COUNT_MAX = 8
 
-# What is kept for the answers of one cluster.
+# What is kept for the responses of one cluster.
 _KEPT_BYTES_MAX = 64 * 1024 * 1024
 
 
 class ReceiveBuffer:
-    """Memory that large answers are received into, one after the other.
+    """Memory that large responses are received into, one after the other.
 
     New memory for each would cost a page fault every 4 KB, as much as a copy of it.
     """
@@ -40,18 +40,18 @@ class ReceiveBuffer:
         self._buffer = memoryview(b"")
 
     def allocate(self, size: int) -> memoryview:
-        """Room for an answer, until the next is asked for; what is in it is anything."""
+        """Room for a response, until the next is asked for; what is in it is anything."""
         if size > _KEPT_BYTES_MAX:
             return memoryview(bytearray(size))
         if size > len(self._buffer):
-            # A little more, as the answers after it are a little larger or smaller.
+            # A little more, as the responses after it are a little larger or smaller.
             self._buffer = memoryview(np.empty(size + size // 16, dtype=np.uint8).data)
         return self._buffer[:size]
 
 
 @dataclass(slots=True)
 class PooledCluster:
-    """A cluster, the connections that give files of its nodes, and room for its answers."""
+    """A cluster, the connections that give files of its nodes, and room for its responses."""
 
     cluster: Cluster
     buffer: ReceiveBuffer = field(default_factory=ReceiveBuffer)

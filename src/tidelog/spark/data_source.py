@@ -13,19 +13,19 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from tidelog.spark.errors import OptionError
-from tidelog.spark.options import (
+from tidelog.spark.runtime.python_daemon import quiet_this_worker
+from tidelog.spark.runtime.worker_memory import freeze_imports
+from tidelog.spark.schema import spark_schema
+from tidelog.spark.source.options import (
     SourceOptions,
     parse_batch_options,
     parse_source_options,
     parse_stream_options,
 )
-from tidelog.spark.python_daemon import quiet_this_worker
-from tidelog.spark.schema import spark_schema
-from tidelog.spark.worker_memory import freeze_imports
 
 if TYPE_CHECKING:
     from tidelog.spark.formats import ValueFormat
-    from tidelog.spark.range_partition import RangeReader
+    from tidelog.spark.source.range_partition import RangeReader
 
 # The module that a planning process of Spark runs if it is to push filters down. It is there only
 # if `spark.sql.python.filterPushdown.enabled` is on; where it is off, Spark refuses readers that
@@ -50,7 +50,7 @@ class TidelogDataSource(DataSource):
         return self._rows(parse_source_options(self.options))[0]
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        from tidelog.spark.batch_reader import BatchReader, PushDownBatchReader
+        from tidelog.spark.source.batch_reader import BatchReader, PushDownBatchReader
 
         options = parse_batch_options(self.options)
         pushes = options.push_down and _PUSHING_MODULE in sys.modules
@@ -58,7 +58,7 @@ class TidelogDataSource(DataSource):
         return kind(options, self._range_reader(options, schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        from tidelog.spark.stream_reader import StreamReader
+        from tidelog.spark.source.stream_reader import StreamReader
 
         options = parse_stream_options(self.options)
         return StreamReader(options, self._range_reader(options, schema))
@@ -86,7 +86,7 @@ class TidelogDataSource(DataSource):
         return (spark_schema(options.include_headers) if made is None else made.schema()), made
 
     def _range_reader(self, options: SourceOptions, schema: StructType) -> "RangeReader":
-        from tidelog.spark.range_partition import RangeReader
+        from tidelog.spark.source.range_partition import RangeReader
 
         rows, made = self._rows(options)
         if schema != rows:

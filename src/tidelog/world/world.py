@@ -70,7 +70,10 @@ class World(Protocol):
         ...
 
     def connect(self, address: Address) -> Transport:
-        """Begins a connection: it stands when the transport is writable. Raises OSError."""
+        """A connection, made when its transport is attached: it stands when that is writable.
+
+        A host's name is looked up beside the loop, and each of its addresses is tried.
+        """
         ...
 
     # Work beside the loop

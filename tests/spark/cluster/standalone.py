@@ -11,8 +11,8 @@ from types import TracebackType
 import psutil
 import pyspark
 
-from tidelog.spark.cache_folder import cache_folder
-from tidelog.spark.java import java_home
+from tidelog.spark.runtime.cache_folder import cache_folder
+from tidelog.spark.runtime.java import java_home
 from tidelog.testing.broker import free_port
 
 _HOST = "127.0.0.1"

@@ -78,7 +78,7 @@ def row_of(record: Record, wanted: OffsetRange, timestamp_type: TimestampType) -
 
 
 def decode(
-    answers: Iterable[bytes],
+    responses: Iterable[bytes],
     wanted: OffsetRange,
     *,
     include_headers: bool = True,
@@ -87,7 +87,7 @@ def decode(
     block_bytes: int = BLOCK_BYTES,
     aborted: Iterable[tuple[int, int]] = (),
 ) -> list[pa.RecordBatch]:
-    """The Arrow batches of some answers, each checked in full."""
+    """The Arrow batches of some responses, each checked in full."""
     decoder = RangeDecoder(
         wanted,
         include_headers=include_headers,
@@ -95,17 +95,17 @@ def decode(
         bytes_max=bytes_max,
         block_bytes=block_bytes,
     )
-    batches = list(_decode(decoder, answers, list(aborted), wanted.start))
+    batches = list(_decode(decoder, responses, list(aborted), wanted.start))
     for batch in batches:
         batch.validate(full=True)
     return batches
 
 
 def _decode(
-    decoder: RangeDecoder, answers: Iterable[bytes], aborted: list[tuple[int, int]], start: int
+    decoder: RangeDecoder, responses: Iterable[bytes], aborted: list[tuple[int, int]], start: int
 ) -> Iterator[pa.RecordBatch]:
-    for answer in answers:
-        batches = FetchedBatches(memoryview(answer))
+    for response in responses:
+        batches = FetchedBatches(memoryview(response))
         yield from decoder.add(batches, AbortedTransactions(aborted), start)
     yield from decoder.finish()
 

@@ -35,8 +35,8 @@ def marker(offset: int, producer_id: int, *, is_commit: bool) -> bytes:
     )
 
 
-def offsets(answers: Iterable[bytes], aborted: Iterable[tuple[int, int]]) -> list[int]:
-    return [row["offset"] for row in rows_of(decode(answers, WANTED, aborted=aborted))]
+def offsets(responses: Iterable[bytes], aborted: Iterable[tuple[int, int]]) -> list[int]:
+    return [row["offset"] for row in rows_of(decode(responses, WANTED, aborted=aborted))]
 
 
 # Two producers whose transactions lie in each other, and one that has none.
@@ -69,8 +69,8 @@ def test_nothing_is_dropped_where_nothing_was_aborted() -> None:
     assert offsets([LOG], []) == [0, 1, 2, 3, 5, 6, 8, 10]
 
 
-def test_an_answer_may_begin_inside_an_aborted_transaction() -> None:
-    """Each answer lists the transactions that overlap it, also those that began before it."""
+def test_a_response_may_begin_inside_an_aborted_transaction() -> None:
+    """Each response lists the transactions that overlap it, also those that began before it."""
     ends = [(at + header.size_bytes, header.next_offset) for at, header in iterate_headers(LOG)]
     for end, next_offset in ends:
         # A broker lists a transaction until its marker is behind.

@@ -45,10 +45,10 @@ def test_rows_are_those_of_the_plain_decoder(log: bytes, data: st.DataObject) ->
 
 
 @given(log=logs(), cut=st.integers(0, 10_000))
-def test_answers_are_put_together(log: bytes, cut: int) -> None:
+def test_responses_are_put_together(log: bytes, cut: int) -> None:
     ends = [at + header.size_bytes for at, header in iterate_headers(log)]
     middle = ends[cut % len(ends)] if ends else 0
-    # What follows the last whole batch of an answer is left for the next.
+    # What follows the last whole batch of a response is left for the next.
     first, second = log[: middle + cut % 61], log[middle:]
     batches = decode([first, second], ALL, include_headers=False)
     expected = expected_rows(log, ALL)
@@ -212,7 +212,7 @@ def test_malformed_compression_is_refused(codec: Compression) -> None:
 
 
 @given(log=logs(), data=st.data())
-def test_an_answer_is_not_needed_any_more_when_it_was_decoded(
+def test_a_response_is_not_needed_any_more_when_it_was_decoded(
     log: bytes, data: st.DataObject
 ) -> None:
     """Its buffer is used again for the next one."""
@@ -228,12 +228,12 @@ def test_an_answer_is_not_needed_any_more_when_it_was_decoded(
     assert rows == expected_rows(log, ALL)
 
 
-def test_answers_that_fill_half_of_an_arrow_batch_are_not_held_back() -> None:
+def test_responses_that_fill_half_of_an_arrow_batch_are_not_held_back() -> None:
     decoder = RangeDecoder(ALL, include_headers=False, rows_max=20)
     gathered = []
     for base, count in ((0, 9), (9, 1), (10, 12), (22, 3)):
         records = [Record(base + each, 0, None, b"v") for each in range(count)]
-        answer = FetchedBatches(memoryview(encode_batch(records, base_offset=base)))
-        gathered.append([batch.num_rows for batch in decoder.add(answer, None, 0)])
+        response = FetchedBatches(memoryview(encode_batch(records, base_offset=base)))
+        gathered.append([batch.num_rows for batch in decoder.add(response, None, 0)])
     assert gathered == [[], [10], [12], []]
     assert [batch.num_rows for batch in decoder.finish()] == [3]

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from tidelog.protocol.errors import ProtocolError
 from tidelog.protocol.varint import encode_varint
 from tidelog.protocol.varint import read_varint as read_plainly
-from tidelog.spark.compiled import byte_view
 from tidelog.spark.decode.walk import add_saturating, read_varint
+from tidelog.spark.runtime.compiled import byte_view
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 

@@ -234,7 +234,7 @@ def digest() -> str:
 def test_uncompiled_code_gives_the_same_bytes() -> None:
     script = (
         "from tests.spark.encode.test_batches import digest;"
-        "from tidelog.spark.compiled import IS_COMPILED;"
+        "from tidelog.spark.runtime.compiled import IS_COMPILED;"
         "print(IS_COMPILED, digest())"
     )
     uncompiled = subprocess.run(

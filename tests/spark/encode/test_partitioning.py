@@ -2,8 +2,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidelog.client.partitioners.key_hash import murmur2 as plain_murmur2
-from tidelog.spark.compiled import byte_view
 from tidelog.spark.encode.partitioning import murmur2
+from tidelog.spark.runtime.compiled import byte_view
 
 
 @given(before=st.binary(max_size=3), key=st.binary(max_size=50))

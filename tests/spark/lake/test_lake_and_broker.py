@@ -16,8 +16,8 @@ from tidelog.spark.lake.archiving import archive
 from tidelog.spark.lake.reading import LakeTable
 from tidelog.spark.lake.replaying import ReplayResult, replay
 from tidelog.spark.offsets import OffsetRange
-from tidelog.spark.options import parse_batch_options
-from tidelog.spark.range_partition import RangePartition, RangeReader
+from tidelog.spark.source.options import parse_batch_options
+from tidelog.spark.source.range_partition import RangePartition, RangeReader
 from tidelog.testing import Broker
 
 # The first query of a session takes its time where the machine is busy.

@@ -11,8 +11,8 @@ import pytest
 from confluent_kafka import Consumer
 
 from tests.spark.topics import create_topic, eventually, publish
-from tidelog.spark.cache_folder import cache_folder
-from tidelog.spark.java import java_home
+from tidelog.spark.runtime.cache_folder import cache_folder
+from tidelog.spark.runtime.java import java_home
 from tidelog.testing import Broker
 
 _EXAMPLE = Path(__file__).parents[3] / "examples" / "declarative"

@@ -26,10 +26,10 @@ def old_broker() -> Iterator[Broker]:
             update = FeatureUpdateKey(
                 feature="transaction.version", max_version_level=1, upgrade_type=_SAFE_DOWNGRADE
             )
-            answer = cluster.ask_any(
+            response = cluster.ask_any(
                 UpdateFeaturesRequest(feature_updates=[update]), UpdateFeaturesResponse
             )
-            assert not answer.error_code, answer
+            assert not response.error_code, response
         yield broker
     close_idle_clusters()
 

@@ -12,8 +12,9 @@ import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StringType, StructField, StructType
 
+from tidelog.client.cluster import ClusterClient
 from tidelog.spark.sink import SinkOptions, TidelogStreamWriter, parse_sink_options, part
-from tidelog.spark.sink.brokers import Brokers, lent_brokers
+from tidelog.spark.sink.lent_client import lent_client
 from tidelog.spark.sink.markers import DecidedPart, Decision, Markers
 from tidelog.spark.sink.messages import Prepared
 from tidelog.spark.sink.names import WriterKind, WriterNames
@@ -90,13 +91,13 @@ class Query:
             for each in messages
             if isinstance(each, Prepared)
         )
-        with self.brokers() as brokers:
-            Markers(brokers).record(self.names, Decision(batch_id, parts))
+        with self.client() as client:
+            Markers(client).record(self.names, Decision(batch_id, parts))
 
     @contextmanager
-    def brokers(self) -> Iterator[Brokers]:
-        with lent_brokers(self.options) as brokers:
-            yield brokers
+    def client(self) -> Iterator[ClusterClient]:
+        with lent_client(self.options) as client:
+            yield client
 
 
 def kinds(messages: Iterable[Any]) -> list[str]:

@@ -94,8 +94,8 @@ def test_a_crash_when_some_parts_are_committed(query: Query, values: list[str]) 
     messages = query.write(1, BATCH)
     query.decide(messages, 1)
     assert isinstance(messages[1], Prepared)
-    with query.brokers() as brokers:
-        assert not Transactions(brokers).end([messages[1].transaction], commit=True)
+    with query.client() as client:
+        assert not Transactions(client).end([messages[1].transaction], commit=True)
     query.start_again()
     # The rows come in other portions now, which is all the same: they are in the topic.
     assert kinds(query.run(1, {0: ALL[:20], 2: ALL[20:]})) == ["AlreadyCommitted"] * 2
@@ -106,9 +106,9 @@ def test_a_part_that_is_lost_after_the_decision_is_written_again(
     query: Query, values: list[str]
 ) -> None:
     query.decide(query.write(1, BATCH), 1)
-    with query.brokers() as brokers:
+    with query.client() as client:
         # An attempt from before the crash wakes up.
-        Transactions(brokers).init(query.transactional_id(0), 60_000)
+        Transactions(client).init(query.transactional_id(0), 60_000)
     query.start_again()
     messages = query.write(1, BATCH)
     assert kinds(messages) == ["Prepared", "AlreadyCommitted", "Written", "AlreadyCommitted"]
@@ -140,8 +140,8 @@ def test_lost_parts_are_not_made_up_from_other_rows(
 ) -> None:
     """The parts of a batch are told by their numbers alone only if none of them was lost."""
     query.decide(query.write(1, BATCH), 1)
-    with query.brokers() as brokers:
-        Transactions(brokers).init(query.transactional_id(1), 60_000)
+    with query.client() as client:
+        Transactions(client).init(query.transactional_id(1), 60_000)
     for _ in range(2):
         query.start_again()
         messages = query.write(1, OTHER_SPLITS[split])
@@ -162,8 +162,8 @@ def test_without_its_decision_the_parts_of_a_batch_are_told_by_their_numbers(
 ) -> None:
     """The way out for one who knows that the rows are the right ones."""
     query.decide(query.write(1, BATCH), 1)
-    with query.brokers() as brokers:
-        Transactions(brokers).init(query.transactional_id(1), 60_000)
+    with query.client() as client:
+        Transactions(client).init(query.transactional_id(1), 60_000)
     query.start_again()
     parts: Parts = {**BATCH, 0: ["other"], 1: ["new"]}
     messages = query.write(1, parts)
@@ -182,8 +182,8 @@ def test_a_task_that_had_no_rows_does_not_write_those_of_a_lost_part(
     query: Query, values: list[str]
 ) -> None:
     query.decide(query.write(1, BATCH), 1)
-    with query.brokers() as brokers:
-        Transactions(brokers).init(query.transactional_id(0), 60_000)
+    with query.client() as client:
+        Transactions(client).init(query.transactional_id(0), 60_000)
     query.start_again()
     with pytest.raises(SparkError, match="split among the tasks in another way"):
         query.write_part(1, 2, [rows(["x"])])
@@ -260,8 +260,8 @@ def test_transactions_that_run_out_of_time_after_the_decision(
 
 
 def open_tasks(query: Query) -> list[int]:
-    with query.brokers() as brokers:
-        states = Transactions(brokers).describe(query.transactional_id(each) for each in range(4))
+    with query.client() as client:
+        states = Transactions(client).describe(query.transactional_id(each) for each in range(4))
     return [
         number for number, state in enumerate(states.values()) if state.transaction_state == ONGOING
     ]
@@ -349,8 +349,8 @@ def test_a_decision_of_many_tasks_is_read_as_it_was_written(query: Query) -> Non
         for number in range(1_000)
     )
     decision = Decision(41, parts)
-    with query.brokers() as brokers:
-        groups = Markers(brokers)
+    with query.client() as client:
+        groups = Markers(client)
         assert groups.decision(query.names) is None
         for batch_id in range(41, 44):
             groups.record(query.names, replace(decision, batch_id=batch_id))
@@ -403,16 +403,16 @@ def test_a_crash_between_the_pieces_of_a_repair_and_its_head(
 ) -> None:
     query.run(0, {0: ["first"]})
     query.decide(query.write(1, MANY), 1)
-    with query.brokers() as brokers:
-        decided = Markers(brokers).decision(query.names)
+    with query.client() as client:
+        decided = Markers(client).decision(query.names)
         for number in (9, 10, 11):
-            Transactions(brokers).init(query.transactional_id(number), 60_000)
+            Transactions(client).init(query.transactional_id(number), 60_000)
     query.start_again()
     messages = query.write(1, MANY)
     assert kinds(messages) == ["AlreadyCommitted"] * 9 + ["Prepared"] * 3
     dies_before_the_head(query, messages, 1)
-    with query.brokers() as brokers:
-        assert Markers(brokers).decision(query.names) == decided
+    with query.client() as client:
+        assert Markers(client).decision(query.names) == decided
     query.start_again()
     assert kinds(query.run(1, MANY)) == ["AlreadyCommitted"] * 9 + ["Prepared"] * 3
     check(query, ["first", *ALL_OF_MANY])
@@ -465,8 +465,8 @@ def test_the_markers_are_in_a_topic_of_their_own(query: Query) -> None:
 def wait_until_ended(query: Query, partition_ids: list[int]) -> None:
     deadline_s = time.monotonic() + WAIT_S
     while time.monotonic() < deadline_s:
-        with query.brokers() as brokers:
-            states = Transactions(brokers).describe_settled(
+        with query.client() as client:
+            states = Transactions(client).describe_settled(
                 [query.transactional_id(each) for each in partition_ids]
             )
         if all(state.transaction_state != ONGOING for state in states.values()):

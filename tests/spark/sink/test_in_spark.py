@@ -23,8 +23,8 @@ from tests.spark.sink.committed import (
 from tests.spark.sink.query import PARTITIONS, Query, sink_options
 from tests.spark.topics import create_topic
 from tidelog.client.partitioners.key_hash import key_partition
-from tidelog.spark.pipeline.model import OutputMode, TopicSink
-from tidelog.spark.pipeline.topic_updates import topic_updates
+from tidelog.spark.pipeline.file.model import OutputMode, TopicSink
+from tidelog.spark.pipeline.run.topic_updates import topic_updates
 from tidelog.spark.sink.transaction import ONGOING, Transactions
 from tidelog.testing import Broker
 
@@ -210,9 +210,9 @@ def test_a_query_that_fails_leaves_nothing_open(
 
 
 def state_of_task(query: Query) -> str:
-    with query.brokers() as brokers:
+    with query.client() as client:
         ids = [query.transactional_id(0)]
-        return Transactions(brokers).describe_settled(ids)[ids[0]].transaction_state
+        return Transactions(client).describe_settled(ids)[ids[0]].transaction_state
 
 
 def kill_workers_at_work(query: StreamingQuery) -> int:

@@ -27,7 +27,7 @@ from tests.spark.topics import add_partitions, create_topic
 from tidelog.client.partitioners.key_hash import key_partition
 from tidelog.spark.errors import SparkError
 from tidelog.spark.schema import ARROW_HEADERS
-from tidelog.spark.sink import SinkOptions, TidelogBatchWriter, TidelogStreamWriter, brokers
+from tidelog.spark.sink import SinkOptions, TidelogBatchWriter, TidelogStreamWriter, topics
 from tidelog.spark.sink.messages import Prepared, Written
 from tidelog.spark.sink.options import JobTransaction
 from tidelog.spark.sink.shape import Shape
@@ -124,7 +124,7 @@ def test_a_job_that_fails_leaves_nothing(
     # Of task 1 Spark knows only that it failed; task 2 had not begun.
     writer.abort([messages[0], None, None])
     query = Query(options)
-    with query.brokers() as lent:
+    with query.client() as lent:
         ids = [writer.names.task(number) for number in range(3)]
         states = Transactions(lent).describe_settled(ids)
     assert not [each for each in states.values() if each.transaction_state == ONGOING]
@@ -359,7 +359,7 @@ def test_new_partitions_are_used_in_a_while(
     query = Query(sink_options(broker.bootstrap_servers, topic))
     query.run(0, {0: texts(50)})
     add_partitions(broker.bootstrap_servers, topic, 4)
-    monkeypatch.setattr(brokers, "_TOPIC_AGE_S_MAX", 0.0)
+    monkeypatch.setattr(topics, "_TOPIC_AGE_S_MAX", 0.0)
     deadline_s = time.monotonic() + WAIT_S
     for number in range(1, 1000):
         (message,) = query.run(number, {0: texts(50)})

@@ -5,7 +5,12 @@ from dataclasses import replace
 import pytest
 
 from tidelog.testing.simulation.host import SimulatedHost
-from tidelog.testing.simulation.network import Network, SimulatedAccepting, SimulatedTransport
+from tidelog.testing.simulation.network import (
+    Network,
+    NetworkFaults,
+    SimulatedAccepting,
+    SimulatedTransport,
+)
 from tidelog.testing.simulation.simulation import SECOND_US, Simulation
 from tidelog.world.network import BROKEN, PEER_CLOSED, READABLE, WRITABLE
 
@@ -13,9 +18,9 @@ from tidelog.world.network import BROKEN, PEER_CLOSED, READABLE, WRITABLE
 class Stream:
     """A stream between two machines, `near` that connects and `far` that accepts."""
 
-    def __init__(self, **character: int) -> None:
+    def __init__(self, faults: NetworkFaults | None = None, **character: int) -> None:
         self.simulation = Simulation(1)
-        network = Network(self.simulation)
+        network = Network(self.simulation, faults)
         hosts = [SimulatedHost(self.simulation, network, name) for name in ("near", "far")]
         for host in hosts:
             host.boot()
@@ -24,8 +29,10 @@ class Stream:
         )
         self.near = hosts[0].connect(("far", 1))
         self.near._character = replace(self.near._character, **character)
-        self.run()
-        self.far, _ = accepting.accept()
+        self.accepting = accepting
+        if faults is None:
+            self.run()
+            self.far, _ = accepting.accept()
 
     def run(self) -> None:
         self.simulation.run_until(self.simulation.now_us + SECOND_US)
@@ -75,3 +82,25 @@ def test_nothing_arrives_that_was_sent_behind_a_cut() -> None:
         received(stream.far)
     with pytest.raises(ConnectionResetError):
         stream.near.send(b"more")
+
+
+def test_a_name_may_be_looked_up_for_long() -> None:
+    stream = Stream(NetworkFaults(late_lookups=1.0))
+    stream.simulation.run_until(9_000)
+    assert stream.near.ready() == stream.accepting.ready() == 0
+    with pytest.raises(BlockingIOError):
+        received(stream.near)
+    for _ in range(3):
+        stream.run()
+    assert stream.near.ready() == WRITABLE
+    assert stream.accepting.ready() == READABLE
+
+
+def test_a_name_may_not_be_found() -> None:
+    stream = Stream(NetworkFaults(failed_lookups=1.0))
+    assert stream.near.ready() == 0
+    stream.run()
+    assert stream.near.ready() & BROKEN
+    assert stream.accepting.ready() == 0
+    with pytest.raises(OSError, match="No route to host"):
+        received(stream.near)

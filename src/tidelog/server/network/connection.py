@@ -1,83 +1,76 @@
-"""One client's connection: frames in, answers out in the order of the requests.
+"""One client's connection: its transport, its frames, its requests and its answers, on the reactor.
 
-Receiving. Small frames are received into the arena all connections share and processed where they
-lie. A frame that is not whole yet gets a buffer of its own that grows as its bytes arrive, so a
-length that lies costs its sender the bytes it claims, not us. Once such a frame is whole the next
-read starts at a frame's beginning, and a connection that sends big frames is read in two steps
-(first bytes, then straight into the frame's buffer), which keeps records from being copied.
+What it is made of decides; it only ties them together. `frame_reader.py` makes frames of what is
+received, `pipeline.py` starts requests and brings their answers into order, and `send_queue.py` has
+what is to be sent. Requests that may not start yet are held by the frame reader, and while it
+holds any the transport is not read: a client that sends too much has its own buffers filled.
+Answers collect until the turn ends and leave with one system call where they fit.
 
-Order. As in Kafka a connection has one request at work at a time, with one exception: produce
-requests behind a produce request that only waits for durability are processed at once, so that one
-fdatasync serves them all. Answers leave in the order of the requests in any case. What has been
-received and must wait is the backlog; while there is one, the socket is not read.
+How a connection ends. A client may end its side of the stream and still read: it gets the answers
+to all that it sent, and then the connection is closed. So it is in Kafka, which does not look at a
+connection before it has answered the request before. But a client that is gone looks the same until
+something is sent to it, so the waiting has a limit: a connection on which nothing moves for
+`socket.unread.timeout.ms` after that is *abandoned*. Then whatever waits is given up and what the
+client had sent is still processed.
 
-Sending. Answers collect until the turn ends and leave with one system call where they fit; ranges
-of segment files go by sendfile, or to a reader on this machine by their descriptors. A client that
-does not read stops being read from when `_OUTGOING_BYTES_MAX` wait for it.
+                 the peer has ended            nothing moves        all is processed
+                 its side of the stream        for too long         or answered
+        open ──────────────────────────▶ left ─────────────▶ abandoned ─────────────▶ closed
+          │                               └──────────────────────────────────────────▶ ▲
+          └── reset, malformed frame, limit, idle, end of the node ────────────────────┘
+
+The end is seen in one of two ways: by receiving it, or, while the connection is not read, by an
+event of its own. In the latter case there may be more to receive ahead of the end.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from struct import Struct
+from functools import partial
 from typing import TYPE_CHECKING
 
-from tidelog.protocol.api_keys import ApiKey
+from tidelog.protocol.errors import ProtocolError
+from tidelog.server.network.frame_reader import FrameReader
+from tidelog.server.network.pipeline import OUTGOING_BYTES_MAX, Hold, Pipeline
+from tidelog.server.network.receive_buffer import ReceiveMemoryError
 from tidelog.server.network.send_queue import SendQueue
-from tidelog.server.request import Deferred, Part, RawResponse, Request
 from tidelog.world.network import BROKEN, PEER_CLOSED, READABLE, WRITABLE
 
 if TYPE_CHECKING:
     from tidelog.protocol.produce import ProduceShape
     from tidelog.server.network.connections import Connections
+    from tidelog.server.network.frame_reader import Frames
     from tidelog.server.network.listener import Listener
-    from tidelog.server.network.receive_buffer import Chunk
     from tidelog.world.network import Transport
 
-_PRODUCE = int(ApiKey.PRODUCE)
-_LENGTH = Struct(">i")
-_LENGTH_AND_API_KEY = Struct(">ih")
 _REQUEST_BYTES_MIN = 8
-
-_RECEIVED_PER_TURN_BYTES_MAX = 128 * 1024
-_OUTGOING_BYTES_MAX = 1024 * 1024
-_PENDING_REQUESTS_MAX = 1000
-_PENDING_BYTES_MAX = 32 * 1024 * 1024
-
-_FRAME_BUFFER_BYTES_MIN = 64 * 1024
-_PROVEN_FRAME_BYTES_MAX = 8 * 1024 * 1024
-_BIG_FRAME_BYTES = 64 * 1024
-_FIRST_BYTES_OF_BIG_FRAME = 4096
 
 ANONYMOUS = "ANONYMOUS"
 
 
 class Connection:
-    """A client's socket with what was received and what is to be sent."""
+    """A client's transport with what was received and what is to be sent.
+
+    `respond`, `respond_in_parts`, `wait_for` and `answer_deferred` are the pipeline's own.
+    """
 
     __slots__ = (
-        "_backlog",
-        "_ends_after_backlog",
         "_events",
-        "_exclusive",
-        "_fd",
-        "_frame",
-        "_frame_filled_bytes",
-        "_frame_size_bytes",
-        "_is_dirty",
+        "_frames",
+        "_has_ended",
+        "_hold",
         "_outgoing",
-        "_pending",
-        "_pending_bytes",
-        "_proven_frame_bytes",
+        "_pipeline",
         "_resume_is_due",
         "_shared",
+        "_throttled_until",
         "_transport",
+        "answer_deferred",
         "client_id",
         "client_id_bytes",
         "client_software_name",
         "client_software_version",
         "closed",
-        "frame_charged_bytes",
+        "has_left",
         "id",
         "last_active",
         "listener",
@@ -86,7 +79,9 @@ class Connection:
         "peer_port",
         "principal",
         "produce_shape",
-        "throttled_until",
+        "respond",
+        "respond_in_parts",
+        "wait_for",
     )
 
     def __init__(
@@ -112,31 +107,34 @@ class Connection:
         self.client_software_name = ""
         self.client_software_version = ""
         self.closed = False
+        self.has_left = False
+        """Whether the client has ended its side of the stream, which may have more to receive."""
         self.last_active = shared.reactor.now
-        self.throttled_until = 0.0
 
         self._shared = shared
         self._transport = transport
-        self._fd = transport.fd
         self._events = READABLE
-
-        self._frame: Chunk | None = None
-        self.frame_charged_bytes = 0
-        self._frame_filled_bytes = 0
-        self._frame_size_bytes = 0
-        self._proven_frame_bytes = 0
-        self._backlog: memoryview | None = None
-        self._ends_after_backlog = False
+        self._has_ended = False  # all that the client sent is received
+        self._hold: Hold | None = None  # why frames are held, if there are any
         self._resume_is_due = False
+        self._throttled_until = 0.0
 
-        self._pending: deque[Deferred] = deque()
-        self._pending_bytes = 0
-        self._exclusive = False
-
+        self._frames = FrameReader(
+            shared.memory, shared.request_bytes_max, frame_bytes_min=_REQUEST_BYTES_MIN
+        )
         self._outgoing = SendQueue(transport, shared.metrics)
-        self._is_dirty = False
+        self._pipeline = pipeline = Pipeline(
+            partial(shared.dispatch, self),
+            self._outgoing,
+            shared.budget,
+            partial(shared.dirty.append, self),
+        )
+        self.respond = pipeline.respond
+        self.respond_in_parts = pipeline.respond_in_parts
+        self.wait_for = pipeline.wait_for
+        self.answer_deferred = pipeline.answer_deferred
 
-        shared.reactor.register(self._fd, self.on_ready, READABLE)
+        transport.attach(shared.reactor, self.on_ready, READABLE)
 
     @property
     def peer(self) -> str:
@@ -146,12 +144,12 @@ class Connection:
     @property
     def is_busy(self) -> bool:
         """Whether requests or answers of this connection are under way."""
-        return bool(self._pending or self._outgoing or self._backlog is not None)
+        return bool(self._pipeline.pending or self._outgoing or self._hold)
 
     @property
     def is_answering(self) -> bool:
         """Whether there are answers that are to leave, at the end of this turn or later."""
-        return self._is_dirty or bool(self._outgoing)
+        return self._pipeline.is_announced or bool(self._outgoing)
 
     @property
     def is_sending(self) -> bool:
@@ -159,7 +157,7 @@ class Connection:
         return bool(self._outgoing)
 
     def on_ready(self, ready: int) -> None:
-        """The socket has something to read, room to write, or an end."""
+        """The transport has something to read, room to write, or an end."""
         if ready & WRITABLE:
             self.flush()
             if self.closed:
@@ -169,13 +167,7 @@ class Connection:
         elif ready & BROKEN:
             self.close("connection reset")
         elif ready & PEER_CLOSED:
-            # What came before the end is still owed: acks=0 records, for one. But nobody is there
-            # any more to wait for what may take long.
-            self._ends_after_backlog = True
-            self._watch(self._events & ~PEER_CLOSED)
-            for deferred in self._pending:
-                self._give_up_if_exclusive(deferred)
-            self._mark_dirty()
+            self._leave()
 
     def close(self, reason: str) -> None:
         """End the connection and give up what it waits for."""
@@ -183,317 +175,108 @@ class Connection:
             return
         self.closed = True
         shared = self._shared
-        shared.reactor.unregister(self._fd)
         self._transport.close()
-        pending = self._pending
-        shared.release(len(pending), self._pending_bytes)
-        shared.release_frame_buffer(self)
-        self._pending = deque()
+        self._frames.close()
         self._outgoing.clear()
-        self._backlog = None
-        self._frame = None
         shared.remove(self, reason)
-        for deferred in pending:
-            deferred.give_up()
+        self._pipeline.close()
 
     # Receiving
 
     def _receive(self) -> None:
-        if self._frame is not None:
-            self._receive_frame(self._frame)
-            return
-        shared = self._shared
-        arena = shared.arena
-        room = arena.room()
-        if self._proven_frame_bytes >= _BIG_FRAME_BYTES:
-            room = room[:_FIRST_BYTES_OF_BIG_FRAME]
-        elif len(room) > _RECEIVED_PER_TURN_BYTES_MAX:
-            # A thousand small requests in one go would make all other clients wait for them.
-            room = room[:_RECEIVED_PER_TURN_BYTES_MAX]
-        received = self._receive_into(room)
-        if received:
-            consumed = self._process(room, received)
-            if consumed < received and not self.closed:
-                self._keep_rest(room[consumed:received])
-            del room
-            arena.settle(received)
-
-    def _receive_into(self, room: memoryview) -> int:
+        room = self._frames.room()
         try:
             received = self._transport.receive_into(room)
         except (BlockingIOError, InterruptedError):
-            return 0
+            return
         except OSError as error:
             self.close(f"receive failed: {error.strerror}")
-            return 0
+            return
         if not received:
-            self.close("closed by peer")
-            return 0
+            self._leave()
+            self._has_ended = True
+            self._end_when_answered()
+            return
         shared = self._shared
         shared.metrics.bytes_received += received
         self.last_active = shared.reactor.now
-        return received
-
-    def _process(self, view: memoryview, end: int) -> int:
-        """Dispatch the whole frames at the start of `view[:end]`; returns where the rest begins."""
-        shared = self._shared
-        at = 0
-        while end - at >= 4:
-            (size_bytes,) = _LENGTH.unpack_from(view, at)
-            if not _REQUEST_BYTES_MIN <= size_bytes <= shared.request_bytes_max:
-                self._refuse_length(size_bytes)
-                return end
-            frame_end = at + 4 + size_bytes
-            if frame_end > end:
-                break
-            if (
-                self._pending
-                or self._outgoing.size_bytes > _OUTGOING_BYTES_MAX
-                or self.throttled_until
-                or shared.is_over_budget
-            ) and self._must_wait(view, at):
-                break
-            shared.dispatch(self, view[at + 4 : frame_end])
-            if self.closed:
-                return end
-            at = frame_end
-        return at
-
-    def _refuse_length(self, size_bytes: int) -> None:
-        self._shared.metrics.malformed_frames += 1
-        self.close(
-            f"a frame of {size_bytes} bytes, allowed are {_REQUEST_BYTES_MIN} to "
-            f"{self._shared.request_bytes_max} (socket.request.max.bytes)"
-        )
-
-    def _must_wait(self, view: memoryview, at: int) -> bool:
-        """Whether the frame at `at` has to wait for what is under way."""
-        shared = self._shared
-        if shared.is_over_budget:
-            shared.wait_for_budget(self)
-            return True
-        if (
-            self.throttled_until > shared.reactor.now
-            or self._outgoing.size_bytes > _OUTGOING_BYTES_MAX
-        ):
-            return True
-        if not self._pending:
-            return False
-        return (
-            self._exclusive
-            or len(self._pending) >= _PENDING_REQUESTS_MAX
-            or self._pending_bytes >= _PENDING_BYTES_MAX
-            or _LENGTH_AND_API_KEY.unpack_from(view, at)[1] != _PRODUCE
-        )
-
-    def _keep_rest(self, rest: memoryview) -> None:
-        """Copy what could not be processed: requests that wait, or the start of a frame."""
-        if _starts_with_frame(rest):
-            self._keep_backlog(memoryview(bytearray(rest)))
+        try:
+            frames = self._frames.received(received)
+        except (ProtocolError, ReceiveMemoryError) as error:
+            self._refuse(error)
         else:
-            self._start_frame(rest)
+            self._process(frames)
 
-    def _keep_backlog(self, backlog: memoryview) -> None:
-        self._backlog = backlog
-        self._watch((self._events & ~READABLE) | PEER_CLOSED)
-
-    def _start_frame(self, rest: memoryview) -> None:
-        filled_bytes = len(rest)
-        self._frame_size_bytes = 4 if filled_bytes < 4 else 4 + _LENGTH.unpack_from(rest)[0]
-        chunk = self._frame_buffer(filled_bytes)
-        if chunk is not None:
-            chunk.view[:filled_bytes] = rest
-            self._frame = chunk
-            self._frame_filled_bytes = filled_bytes
-
-    def _frame_buffer(self, filled_bytes: int) -> Chunk | None:
-        """Memory for the frame under way, sized by what arrived and not by what is claimed."""
-        grown_bytes = max(_FRAME_BUFFER_BYTES_MIN, 4 * filled_bytes, self._proven_frame_bytes)
-        return self._shared.frame_buffer(self, min(self._frame_size_bytes, grown_bytes))
-
-    def _receive_frame(self, chunk: Chunk) -> None:
-        filled_bytes = self._frame_filled_bytes
-        room_end = min(len(chunk.view), self._frame_size_bytes)
-        received = self._receive_into(chunk.view[filled_bytes:room_end])
-        if not received:
+    def _process(self, frames: Frames) -> None:
+        try:
+            self._hold = hold = self._pipeline.process(frames)
+        except (ProtocolError, ReceiveMemoryError) as error:
+            self._refuse(error)
             return
-        self._frame_filled_bytes = filled_bytes = filled_bytes + received
-        if filled_bytes < room_end:
-            return
-        if filled_bytes == 4 == self._frame_size_bytes:
-            (size_bytes,) = _LENGTH.unpack_from(chunk.view)
-            if not _REQUEST_BYTES_MIN <= size_bytes <= self._shared.request_bytes_max:
-                self._refuse_length(size_bytes)
-                return
-            self._frame_size_bytes = 4 + size_bytes
-        if filled_bytes < self._frame_size_bytes:
-            self._grow_frame(chunk, filled_bytes)
-            return
-        self._frame = None
-        self._proven_frame_bytes = min(filled_bytes, _PROVEN_FRAME_BYTES_MAX)
-        self._process_frame(chunk, filled_bytes)
+        except Exception:
+            # A bug: whatever state it has left, the order of answers can not be relied upon.
+            self.close("a request failed")
+            raise
+        if hold is not None:
+            self._watch(self._events & ~READABLE | (0 if self.has_left else PEER_CLOSED))
+            if hold is Hold.BUDGET:
+                self._shared.budget.wait(self)
 
-    def _grow_frame(self, chunk: Chunk, filled_bytes: int) -> None:
-        grown = self._frame_buffer(filled_bytes)
-        if grown is None:
-            return
-        grown.view[:filled_bytes] = chunk.view[:filled_bytes]
-        self._frame = grown
-        self._shared.spare_chunks.give_back(chunk)
-
-    def _process_frame(self, chunk: Chunk, size_bytes: int) -> None:
+    def _refuse(self, error: ProtocolError | ReceiveMemoryError) -> None:
         shared = self._shared
-        shared.release_frame_buffer(self)
-        if not self._process(chunk.view, size_bytes):
-            self._keep_backlog(chunk.view[:size_bytes])
-        shared.spare_chunks.give_back(chunk)
+        if isinstance(error, ProtocolError):
+            shared.metrics.malformed_frames += 1
+            self.close(f"{error} (socket.request.max.bytes)")
+        else:
+            shared.log.warning("connection_refused_memory", peer=self.peer, error=error)
+            self.close(f"{error} (queued.max.request.bytes)")
 
     def resume(self) -> None:
-        """Go on with the backlog: something it may have waited for has happened."""
-        if self._backlog is not None and not self._resume_is_due:
+        """Go on with what is held: something that it may have waited for has happened."""
+        if self._hold is not None and not self._resume_is_due:
             self._resume_is_due = True
             # Not at once: the caller may be deep in another connection's request.
             self._shared.reactor.call_soon(self._go_on)
 
     def _go_on(self) -> None:
         self._resume_is_due = False
-        backlog = self._backlog
-        if backlog is None or self.closed:
-            return
-        self._backlog = None
-        size_bytes = len(backlog)
-        consumed = self._process(backlog, size_bytes)
         if self.closed:
             return
-        rest = backlog[consumed:]
-        if _starts_with_frame(rest):
-            self._backlog = rest
+        self._process(self._frames.held())
+        if self.closed or self._hold is not None:
             return
-        if rest:
-            self._start_frame(rest)
-            if self.closed:
-                return
-        if self._ends_after_backlog:
+        if self._has_ended:
             self._end_when_answered()
         else:
-            self._watch((self._events | READABLE) & ~PEER_CLOSED)
-
-    def _end_when_answered(self) -> None:
-        if not self._pending:
-            self.flush()
-            self.close("closed by peer")
+            self._watch(self._events & ~PEER_CLOSED | READABLE)
 
     def throttle(self, throttle_ms: int) -> None:
-        """Read nothing more from the client for this long."""
+        """Start no more requests of the client for this long."""
         shared = self._shared
         shared.metrics.throttled_ms += throttle_ms
         until = shared.reactor.now + throttle_ms / 1000
-        if until <= self.throttled_until:
+        if until <= self._throttled_until:
             return  # another quota holds it off for longer
-        self.throttled_until = until
+        self._throttled_until = until
+        self._pipeline.is_throttled = True
         shared.reactor.call_later(throttle_ms / 1000 + 0.001, self._end_throttle)
 
     def _end_throttle(self) -> None:
-        if self.throttled_until <= self._shared.reactor.now:
-            self.throttled_until = 0.0
+        if self._throttled_until <= self._shared.reactor.now:
+            self._throttled_until = 0.0
+            self._pipeline.is_throttled = False
             self.resume()
-
-    # Answers
-
-    def respond(self, request: Request, response: bytes) -> None:
-        """Answer with one frame, behind the answers of earlier requests."""
-        if self._pending:
-            self._append_ready(request, response)
-            return
-        self._outgoing.append(response)
-        if not self._is_dirty:
-            self._is_dirty = True
-            self._shared.dirty.append(self)
-
-    def respond_in_parts(self, request: Request, response: RawResponse) -> None:
-        """Answer with a frame whose parts may be ranges of files."""
-        if self._pending:
-            self._append_ready(request, response.parts)
-        else:
-            self._outgoing.extend(response.parts)
-            self._mark_dirty()
-
-    def wait_for(self, deferred: Deferred) -> None:
-        """A handler promised an answer for later (or has given it already)."""
-        size_bytes = deferred.request.size_bytes
-        self._pending.append(deferred)
-        self._pending_bytes += size_bytes
-        self._shared.acquire(size_bytes)
-        if deferred.is_exclusive:
-            self._exclusive = True
-            if self._ends_after_backlog:
-                self._give_up_if_exclusive(deferred)
-        if deferred.ready:
-            self._mark_dirty()
-
-    def _give_up_if_exclusive(self, deferred: Deferred) -> None:
-        if deferred.is_exclusive and not deferred.ready:
-            deferred.give_up()
-            deferred.ready = True
-
-    def answer_deferred(self, deferred: Deferred, parts: bytes | list[Part] | None) -> None:
-        """The answer of a promise: a frame or its parts; None for no answer at all.
-
-        It is put out at the end of the turn, with those of the requests behind it.
-        """
-        assert not deferred.ready, "a request is answered once"
-        deferred.ready = True
-        deferred.parts = parts
-        if not self._is_dirty:
-            self._is_dirty = True
-            self._shared.dirty.append(self)
-
-    def _mark_dirty(self) -> None:
-        if not self._is_dirty:
-            self._is_dirty = True
-            self._shared.dirty.append(self)
-
-    def _append_ready(self, request: Request, parts: bytes | list[Part]) -> None:
-        deferred = Deferred(request, is_exclusive=False)
-        deferred.ready = True
-        deferred.parts = parts
-        self.wait_for(deferred)
-
-    def _put_out_pending(self) -> None:
-        """Put out the answers that are there, up to the first that is not."""
-        pending = self._pending
-        outgoing = self._outgoing
-        released_bytes = 0
-        released_count = 0
-        while pending and pending[0].ready:
-            deferred = pending.popleft()
-            released_count += 1
-            released_bytes += deferred.request.size_bytes
-            parts = deferred.parts
-            if type(parts) is bytes:
-                outgoing.append(parts)
-            elif parts is not None:
-                outgoing.extend(parts)  # type: ignore[arg-type]
-        if not released_count:
-            return
-        self._pending_bytes -= released_bytes
-        if not pending:
-            self._exclusive = False
-        self._shared.release(released_count, released_bytes)
-        if self._backlog is not None:
-            self.resume()
-        elif self._ends_after_backlog:
-            self._shared.reactor.call_soon(self._end_when_answered)
 
     # Sending
 
     def flush(self) -> None:
-        """Send what can be sent without waiting."""
-        self._is_dirty = False
+        """Put out the answers that are there and send what can be sent without waiting."""
+        pipeline = self._pipeline
+        pipeline.is_announced = False
         if self.closed:
             return
-        if self._pending:
-            self._put_out_pending()
+        if pipeline.pending and pipeline.put_out():
+            self.resume()
         outgoing = self._outgoing
         try:
             sent_bytes = outgoing.send()
@@ -506,15 +289,30 @@ class Connection:
             self._watch(self._events | WRITABLE)
         elif self._events & WRITABLE:
             self._watch(self._events & ~WRITABLE)
-        if self._backlog is not None and outgoing.size_bytes <= _OUTGOING_BYTES_MAX:
+        if self._hold is Hold.OUTGOING and outgoing.size_bytes <= OUTGOING_BYTES_MAX:
             self.resume()
+        if self._has_ended:
+            self._end_when_answered()
 
     def _watch(self, events: int) -> None:
         if events != self._events:
             self._events = events
-            self._shared.reactor.modify(self._fd, events)
+            self._transport.watch(events)
 
+    # The end of the client's side
 
-def _starts_with_frame(view: memoryview) -> bool:
-    size_bytes = len(view)
-    return size_bytes >= 4 and size_bytes >= 4 + int(_LENGTH.unpack_from(view)[0])
+    def abandon(self) -> None:
+        """Wait no longer for what a client asked that has ended its side."""
+        self._pipeline.abandon()
+        if self._has_ended:
+            self._end_when_answered()
+
+    def _leave(self) -> None:
+        self.has_left = True
+        self.last_active = self._shared.reactor.now
+        self._watch(self._events & ~(READABLE | PEER_CLOSED))
+
+    def _end_when_answered(self) -> None:
+        """Close when nothing is left to be done for a client that has ended its side."""
+        if not self.is_busy or (self._pipeline.is_abandoned and self._hold is None):
+            self.close("closed by peer")

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from tidelog.server.network.connection import Connection
 from tidelog.server.network.connection_rates import ConnectionRates
-from tidelog.server.network.receive_buffer import Chunk, ReceiveArena, SpareChunks
+from tidelog.server.network.receive_buffer import ReceiveMemory
+from tidelog.server.network.request_budget import RequestBudget
 
 if TYPE_CHECKING:
     from tidelog.security.quotas import ClientQuotas
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from tidelog.world.network import Address, Transport
 
 _SWEEP_INTERVAL_S_MAX = 5.0
-_BUFFER_KEPT_TIMES_MAX = 4
 _KEPT_WAITING_MAX = 1000
 
 
@@ -38,20 +38,15 @@ class Connections:
         self.reactor = reactor
         self.metrics = metrics
         self.log = log
-        self.arena = ReceiveArena()
-        self.spare_chunks = SpareChunks()
+        budget_bytes = _or_unlimited(config.queued_max_request_bytes)
+        self.memory = ReceiveMemory(budget_bytes)
+        self.budget = RequestBudget(budget_bytes, metrics)
         self.dirty: list[Connection] = []
         """Connections with answers to send at the end of this turn."""
         self.dispatch: Callable[[Connection, memoryview], None] = _refuse
         self.request_bytes_max = config.socket_request_max_bytes
-        self.is_over_budget = False
-        """Whether requests have to wait until others are answered."""
-        self._is_congested = False
         self.all: dict[int, Connection] = {}
 
-        self._budget_bytes = _or_unlimited(config.queued_max_request_bytes)
-        self._frame_buffers_bytes = 0
-        self._waiting_for_budget: dict[int, Connection] = {}
         self._per_host: dict[str, int] = {}
         self._per_listener: dict[str, int] = {}
         self.rates = ConnectionRates(
@@ -61,7 +56,7 @@ class Connections:
         self._idle_s_max = _or_unlimited(config.connections_max_idle_ms) / 1000
         self._unread_s_max = config.socket_unread_timeout_ms / 1000
         self._quotas = quotas
-        self._kept_waiting: dict[int, Transport] = {}  # above their address's quota
+        self._kept_waiting: dict[Transport, None] = {}  # above their address's quota
         self._next_id = 0
         self._sweep_later()
 
@@ -117,7 +112,7 @@ class Connections:
     def remove(self, connection: Connection, reason: str) -> None:
         """A connection has ended."""
         del self.all[connection.id]
-        self._waiting_for_budget.pop(connection.id, None)
+        self.budget.forget(connection)
         left = self._per_host[connection.peer_host] - 1
         if left:
             self._per_host[connection.peer_host] = left
@@ -132,72 +127,17 @@ class Connections:
         """End every connection."""
         for connection in list(self.all.values()):
             connection.close(reason)
-        for transport in self._kept_waiting.values():
+        for transport in self._kept_waiting:
             transport.close()
         self._kept_waiting.clear()
 
     def flush_dirty(self) -> None:
         """End of a turn: send the answers of the turn."""
-        dirty = self.dirty
-        if dirty:
-            self.dirty = []
+        if self.dirty:
+            dirty = self.dirty.copy()
+            self.dirty.clear()
             for connection in dirty:
                 connection.flush()
-
-    # The budget: requests received and not answered, and frames under way
-
-    def acquire(self, size_bytes: int) -> None:
-        """A request waits for its answer."""
-        metrics = self.metrics
-        metrics.requests_in_flight += 1
-        metrics.in_flight_bytes += size_bytes
-        if metrics.in_flight_bytes > self._budget_bytes:
-            self.is_over_budget = True
-
-    def release(self, count: int, size_bytes: int) -> None:
-        """Requests were answered or given up."""
-        metrics = self.metrics
-        metrics.requests_in_flight -= count
-        metrics.in_flight_bytes -= size_bytes
-        if self.is_over_budget:
-            self._update_budget()
-
-    def wait_for_budget(self, connection: Connection) -> None:
-        """Resume this connection when requests of others were answered."""
-        self._waiting_for_budget[connection.id] = connection
-
-    def set_congested(self, is_congested: bool) -> None:
-        """While the journal has too much to write, no more requests are processed."""
-        if is_congested != self._is_congested:
-            self._is_congested = is_congested
-            self._update_budget()
-
-    def _update_budget(self) -> None:
-        self.is_over_budget = (
-            self._is_congested or self.metrics.in_flight_bytes > self._budget_bytes
-        )
-        if not self.is_over_budget and self._waiting_for_budget:
-            waiting, self._waiting_for_budget = self._waiting_for_budget, {}
-            for connection in waiting.values():
-                connection.resume()
-
-    def frame_buffer(self, connection: Connection, size_bytes: int) -> Chunk | None:
-        """Memory for a frame that arrives in pieces; None: there is none, the connection ended."""
-        added_bytes = size_bytes - connection.frame_charged_bytes
-        if self._frame_buffers_bytes + added_bytes > self._budget_bytes:
-            self.log.warning("connection_refused_memory", peer=connection.peer, bytes=size_bytes)
-            connection.close("frames under way take all of queued.max.request.bytes")
-            return None
-        connection.frame_charged_bytes = size_bytes
-        self._frame_buffers_bytes += added_bytes
-        return self.spare_chunks.take(
-            size_bytes, size_bytes_max=_BUFFER_KEPT_TIMES_MAX * size_bytes
-        )
-
-    def release_frame_buffer(self, connection: Connection) -> None:
-        """The frame under way is whole or given up."""
-        self._frame_buffers_bytes -= connection.frame_charged_bytes
-        connection.frame_charged_bytes = 0
 
     # Connections nobody uses
 
@@ -213,6 +153,9 @@ class Connections:
                 if quiet_s > self._unread_s_max:
                     self.log.warning("connection_unread", peer=connection.peer, seconds=quiet_s)
                     connection.close("the client does not read its answers")
+            elif connection.has_left:
+                if quiet_s > self._unread_s_max:
+                    connection.abandon()
             elif quiet_s > self._idle_s_max and not connection.is_busy:
                 connection.close("idle for connections.max.idle.ms")
         self._sweep_later()
@@ -224,11 +167,11 @@ class Connections:
             self._refuse(transport, peer, reason)
             return
         self.metrics.throttled_ms += throttle_ms
-        self._kept_waiting[transport.fd] = transport
+        self._kept_waiting[transport] = None
 
         def refuse() -> None:
-            if self._kept_waiting.get(transport.fd) is transport:
-                del self._kept_waiting[transport.fd]
+            if transport in self._kept_waiting:
+                del self._kept_waiting[transport]
                 self._refuse(transport, peer, reason)
 
         self.reactor.call_later(throttle_ms / 1000, refuse)

@@ -1,11 +1,11 @@
 """A connection to another node, on the reactor: requests out, answers in.
 
-The mirror image of `connection.py`. Calls are queued, sent and answered in order; each ends exactly
-once, with its answer or a `PeerError`. The connection is made by the first call that needs
-it. When it breaks, the calls that were sent end with an error, for nobody knows whether they were
-carried out; those that were still queued wait for the next connection, which is tried after a pause
-that grows with every failure. A call whose time is up ends, and if it had been sent the connection
-ends with it, since answers come in order.
+The mirror image of `connection.py`, with frames from the same `frame_reader.py`. Calls are queued,
+sent and answered in order; each ends exactly once, with its answer or a `PeerError`. The connection
+is made by the first call that needs it. When it breaks, the calls that were sent end with an error,
+for nobody knows whether they were carried out; those that were still queued wait for the next
+connection, which is tried after a pause that grows with every failure. A call whose time is up
+ends, and if it had been sent the connection ends with it, since answers come in order.
 
     closed ──call──▶ connecting ──▶ negotiating ──▶ ready
        ▲                  └───────────────┴────────────┴──broken──▶ pausing
@@ -24,8 +24,9 @@ from tidelog.errors import TidelogError
 from tidelog.protocol.api_keys import ApiKey
 from tidelog.protocol.apis.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from tidelog.protocol.errors import ErrorCode, ProtocolError
-from tidelog.protocol.frames import FrameReader
 from tidelog.protocol.headers import decode_response, encode_request
+from tidelog.server.network.frame_reader import FrameReader
+from tidelog.server.network.receive_buffer import ReceiveMemory
 from tidelog.world.network import BROKEN, READABLE, WRITABLE
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 _API_VERSIONS_VERSION = 3
 _RECEIVES_PER_TURN_MAX = 16
 _SENT_PER_CALL_BYTES_MAX = 1 << 20
+_ARENA_BYTES = 64 * 1024
 
 
 class PeerError(TidelogError):
@@ -131,7 +133,8 @@ class PeerConnection:
         self._state = _State.CLOSED
         self._transport: Transport | None = None
         self._events = 0
-        self._frames = FrameReader(self._options.response_bytes_max)
+        self._memory = ReceiveMemory(arena_bytes=_ARENA_BYTES)
+        self._frames = FrameReader(self._memory, self._options.response_bytes_max)
         self._versions: dict[int, tuple[int, int]] = {}
         self._queued: deque[_Call] = deque()
         self._in_flight: deque[_Call] = deque()
@@ -189,14 +192,10 @@ class PeerConnection:
             self._options.connect_timeout_s,
             lambda: self._broken(f"no connection within {self._options.connect_timeout_s:g} s"),
         )
-        try:
-            self._transport = transport = self._world.connect(self.address)
-        except OSError as error:
-            self._broken(f"cannot connect: {error.strerror or error}")
-            return
-        self._frames = FrameReader(self._options.response_bytes_max)
+        self._frames = FrameReader(self._memory, self._options.response_bytes_max)
         self._events = WRITABLE
-        self._reactor.register(transport.fd, self._on_ready, WRITABLE)
+        self._transport = transport = self._world.connect(self.address)
+        transport.attach(self._reactor, self._on_ready, WRITABLE)
 
     def _connected(self) -> None:
         self._state = _State.NEGOTIATING
@@ -292,47 +291,58 @@ class PeerConnection:
     def _watch(self, events: int) -> None:
         if self._transport is not None and events != self._events:
             self._events = events
-            self._reactor.modify(self._transport.fd, events)
+            self._transport.watch(events)
 
     # Receiving
 
     def _on_ready(self, ready: int) -> None:
         if self._state is _State.CONNECTING:
             if ready & BROKEN:
-                self._broken("connection refused")
-                return
-            self._connected()
+                self._broken(f"cannot connect: {self._failure()}")
+            else:
+                self._connected()
             return
         if ready & WRITABLE:
             self._flush()
         if ready & (READABLE | BROKEN) and self._transport is not None:
             self._receive()
 
+    def _failure(self) -> str:
+        """Why the connection could not be made."""
+        assert self._transport is not None
+        try:
+            self._transport.receive_into(self._frames.room())
+        except OSError as error:
+            return error.strerror or str(error)
+        return "the connection was reset"
+
     def _receive(self) -> None:
-        for _ in range(_RECEIVES_PER_TURN_MAX):
-            transport = self._transport
-            if transport is None:
-                return
-            try:
-                room = self._frames.room()
-                received = transport.receive_into(room)
-                if not received:
-                    self._broken("closed by the peer")
+        try:
+            for _ in range(_RECEIVES_PER_TURN_MAX):
+                if not self._receive_some():
                     return
-                for frame in self._frames.received(received):
-                    self._answered(frame)
-                    if self._transport is not transport:
-                        return
-            except (BlockingIOError, InterruptedError):
-                return
-            except OSError as error:
-                self._broken(f"receive failed: {error.strerror or error}")
-                return
-            except ProtocolError as error:
-                self._broken(f"malformed answer: {error}")
-                return
-            if received < len(room):
-                return
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            self._broken(f"receive failed: {error.strerror or error}")
+        except ProtocolError as error:
+            self._broken(f"malformed answer: {error}")
+
+    def _receive_some(self) -> bool:
+        """Take what is there, up to the room for it; says whether there may be more."""
+        transport, frames = self._transport, self._frames
+        if transport is None:
+            return False
+        room = frames.room()
+        received = transport.receive_into(room)
+        if not received:
+            self._broken("closed by the peer")
+            return False
+        for frame in frames.received(received):
+            self._answered(frame)
+            if self._transport is not transport:
+                return False
+        return received == len(room)
 
     def _answered(self, frame: memoryview) -> None:
         if not self._in_flight:
@@ -391,8 +401,8 @@ class PeerConnection:
         self._state = _State.CLOSED
         transport, self._transport = self._transport, None
         if transport is not None:
-            self._reactor.unregister(transport.fd)
             transport.close()
+        self._frames.close()
         self._outgoing.clear()
         in_flight, self._in_flight = self._in_flight, deque()
         return in_flight

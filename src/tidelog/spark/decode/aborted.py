@@ -2,7 +2,7 @@
 
 A fetch of committed data lists the aborted transactions that overlap it, each with its producer and
 its first offset. From that offset on, batches of the producer are dropped, until the marker in the
-log that aborts it. The list is complete for one answer, so nothing is carried to the next.
+log that aborts it. The list is complete for one response, so nothing is carried to the next.
 """
 
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ from tidelog.protocol.records import decode_records
 
 
 class AbortedTransactions:
-    """The aborted transactions of one answer.
+    """The aborted transactions of one response.
 
     Batches are shown to it in the order of the log; those that are neither transactional nor
     control may be left out.

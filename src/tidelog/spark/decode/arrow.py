@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tidelog.spark.compiled import Numbers, compiled, number_view
+from tidelog.spark.runtime.compiled import Numbers, compiled, number_view
 from tidelog.spark.schema import ARROW_HEADER, ARROW_HEADERS
 
 Int64Array = npt.NDArray[np.int64]

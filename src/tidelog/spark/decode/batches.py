@@ -1,6 +1,6 @@
-"""The record batches of one answer: their headers as a table.
+"""The record batches of one response: their headers as a table.
 
-Python looks at no batch by itself, so that an answer of many small ones is not slower by much: a
+Python looks at no batch by itself, so that a response of many small ones is not slower by much: a
 compiled loop finds where they begin, numpy takes their headers apart.
 """
 
@@ -19,8 +19,8 @@ from tidelog.protocol.record_batch import (
     compute_crc,
     read_header,
 )
-from tidelog.spark.compiled import Bytes, Numbers, byte_view, compiled, number_view
 from tidelog.spark.decode.arrow import Int64Array
+from tidelog.spark.runtime.compiled import Bytes, Numbers, byte_view, compiled, number_view
 
 _HEADER_TYPES = ("i8", "i4", "i4", "i1", "u4", "i2", "i4", "i8", "i8", "i8", "i2", "i4", "i4")
 _HEADER = np.dtype(

@@ -18,14 +18,14 @@ from tidelog.protocol.record_batch import (
     BatchHeader,
 )
 from tidelog.protocol.records import DECOMPRESSED_BYTES_MAX
-from tidelog.spark.compiled import Bytes, byte_view
 from tidelog.spark.decode import walk as walking
 from tidelog.spark.decode.aborted import AbortedTransactions
 from tidelog.spark.decode.arrow import Int64Array
+from tidelog.spark.decode.arrow_batch_builder import ArrowBatchBuilder
 from tidelog.spark.decode.batches import FetchedBatches
-from tidelog.spark.decode.gathering import RowGatherer
 from tidelog.spark.errors import SparkError
 from tidelog.spark.offsets import OffsetRange
+from tidelog.spark.runtime.compiled import Bytes, byte_view
 
 # The data of one Arrow batch: enough to be cheap per row, and far from the 2 GB of its offsets.
 ARROW_BYTES_MAX = 64 * 1024 * 1024
@@ -41,7 +41,7 @@ _BASE_OFFSET_MAX = 2**63 - 1 - 2**31
 class RangeDecoder:
     """Gathers the wanted records of a partition into Arrow batches.
 
-    Small record batches are put together, also those of small answers, and large ones are split:
+    Small record batches are put together, also those of small responses, and large ones are split:
     each Arrow batch but the last is at least half full of `rows_max` rows or `bytes_max` of data.
     """
 
@@ -57,7 +57,7 @@ class RangeDecoder:
         self._wanted = wanted
         self._block_bytes = block_bytes
         self._start = wanted.start
-        self._rows = RowGatherer(
+        self._rows = ArrowBatchBuilder(
             wanted.topic,
             wanted.partition,
             include_headers=include_headers,
@@ -68,11 +68,11 @@ class RangeDecoder:
     def add(
         self, batches: FetchedBatches, aborted: AbortedTransactions | None, start: int
     ) -> Iterator[pa.RecordBatch]:
-        """Decode the batches of one answer; gives the Arrow batches that became full.
+        """Decode the batches of one response; gives the Arrow batches that became full.
 
         `aborted` is None where the records of aborted transactions are wanted too. `start` is the
         offset that was asked for: the first batch, which comes whole, may have records before it.
-        Nothing of the answer is needed any more when all were given.
+        Nothing of the response is needed any more when all were given.
         """
         self._start = start
         table = self._make_table(batches)

@@ -8,7 +8,7 @@ record, a copy about the time of memcpy; uncompiled, both together take some 4 Â
 
 from typing import Final
 
-from tidelog.spark.compiled import Bytes, Numbers, compiled, compiled_inline, copy_bytes
+from tidelog.spark.runtime.compiled import Bytes, Numbers, compiled, compiled_inline, copy_bytes
 
 # The columns of the table of batches: where the records begin and end, and what the header says.
 BATCH_AT: Final = 0

@@ -29,14 +29,14 @@ from tidelog.protocol.record_batch import (
 )
 from tidelog.protocol.records import Record, decode_records, encode_batch
 from tidelog.protocol.topic_partition import TopicPartition
-from tidelog.spark.compiled import number_view
 from tidelog.spark.encode.columns import Int64s, bytes_column, headers_column, integers
 from tidelog.spark.encode.partitioning import choose_partitions, sort_rows
 from tidelog.spark.encode.records import cut_batches, measure_rows, write_batches
 from tidelog.spark.errors import SparkError
-from tidelog.spark.leased_memory import Lease, MemoryPool
+from tidelog.spark.runtime.buffer_pool import BufferPool, PooledArray
+from tidelog.spark.runtime.compiled import number_view
 
-_MEMORY = MemoryPool()
+_MEMORY = BufferPool()
 
 _NO_PARTITION = -1
 _SEQUENCE_MASK = 2**31 - 1
@@ -52,7 +52,7 @@ class EncodedBatch:
     compression: Compression
     data: memoryview
     base_sequence: int = 0
-    memory: Lease | None = None
+    memory: PooledArray | None = None
     """What `data` lies in if it is not its own: it is used again when no batch refers to it."""
 
     def stamp(
@@ -185,7 +185,7 @@ class BatchEncoder:
         )
         batches = batches[:batch_count]
         size_bytes = int(batches[:, 3].sum()) + BATCH_OVERHEAD * batch_count
-        memory = _MEMORY.lease(size_bytes)
+        memory = _MEMORY.allocate(size_bytes)
         end = write_batches(
             memory.view(),
             BATCH_OVERHEAD,
@@ -259,7 +259,7 @@ class BatchEncoder:
 
     def _batches(
         self,
-        memory: Lease,
+        memory: PooledArray,
         batches: Int64s,
         partitions: Sequence[TopicPartition],
         timestamp_ms: int,
@@ -271,7 +271,7 @@ class BatchEncoder:
         for place, first, end, size in batches.tolist():
             data = out[at : at + BATCH_OVERHEAD + size]
             at += BATCH_OVERHEAD + size
-            lies_in: Lease | None = memory
+            lies_in: PooledArray | None = memory
             if compression is not Compression.NONE:
                 body = compress(compression, data[BATCH_OVERHEAD:])
                 data, lies_in = memoryview(bytearray(BATCH_OVERHEAD) + body), None

@@ -7,8 +7,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tidelog.spark.compiled import Bytes, Numbers, byte_view, number_view
 from tidelog.spark.errors import SparkError
+from tidelog.spark.runtime.compiled import Bytes, Numbers, byte_view, number_view
 
 Int64s = npt.NDArray[np.int64]
 

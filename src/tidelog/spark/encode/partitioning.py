@@ -1,6 +1,6 @@
 """Which partition a row goes to, and the rows in the order of their partitions."""
 
-from tidelog.spark.compiled import Bytes, Numbers, compiled
+from tidelog.spark.runtime.compiled import Bytes, Numbers, compiled
 
 _SEED = 0x9747B28C
 _M = 0x5BD1E995

@@ -5,7 +5,7 @@ batch's, key, value and headers; all numbers are zigzag varints. Every record ha
 here, so that distance is one byte of 0.
 """
 
-from tidelog.spark.compiled import Bytes, Numbers, compiled, copy_bytes
+from tidelog.spark.runtime.compiled import Bytes, Numbers, compiled, copy_bytes
 
 # Attributes and the distance of the time.
 _CONSTANT_BYTES = 2

@@ -29,8 +29,8 @@ from tidelog.spark.formats.decoding import Decoder
 from tidelog.spark.formats.text import TextDecoder
 from tidelog.spark.formats.value_format import DecodedFormat, ValueFormat
 from tidelog.spark.schema import spark_schema
-from tidelog.spark.subscription import NAMES as SUBSCRIPTION_NAMES
-from tidelog.spark.subscription import parse_subscription
+from tidelog.spark.source.subscription import NAMES as SUBSCRIPTION_NAMES
+from tidelog.spark.source.subscription import parse_subscription
 
 E = TypeVar("E", bound=Enum)
 

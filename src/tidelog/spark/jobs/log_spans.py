@@ -101,7 +101,7 @@ class LogSpans:
         )
         try:
             with lent_cluster(self._bootstrap) as pooled:
-                answer = ClusterClient(pooled.cluster, _TIMEOUT_S).ask_leader(
+                response = ClusterClient(pooled.cluster, _TIMEOUT_S).ask_leader(
                     self._name,
                     request,
                     FetchResponse,
@@ -110,7 +110,7 @@ class LogSpans:
                 )
         except ClientError as error:
             raise SparkError(f"{self._name} cannot be read at {offset}: {error}") from error
-        return _row(answer)
+        return _row(response)
 
 
 def _row(response: FetchResponse) -> PartitionData:

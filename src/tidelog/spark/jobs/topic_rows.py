@@ -22,11 +22,11 @@ from tidelog.spark.jobs.audit import Ranges
 from tidelog.spark.jobs.gaps import Archived, Compacted, Explanation, SeenInLog
 from tidelog.spark.lake.data_frame import read as read_lake
 from tidelog.spark.lake.reading import LakeTable
-from tidelog.spark.lake_lookup import LakeLookup
 from tidelog.spark.offsets import EARLIEST, LATEST, Offsets, offsets_to_json
-from tidelog.spark.options import parse_batch_options
 from tidelog.spark.schema import arrow_schema
-from tidelog.spark.subscribed_topics import SubscribedTopics
+from tidelog.spark.source.lake_lookup import LakeLookup
+from tidelog.spark.source.options import parse_batch_options
+from tidelog.spark.source.subscribed_topics import SubscribedTopics
 
 _TOPIC_RESOURCE = 2
 _TIMEOUT_S = 30.0
@@ -126,12 +126,12 @@ class Topic:
             configuration_keys=["cleanup.policy"],
         )
         with lent_cluster(self._bootstrap) as pooled:
-            answer = ClusterClient(pooled.cluster, _TIMEOUT_S).ask_any(
+            response = ClusterClient(pooled.cluster, _TIMEOUT_S).ask_any(
                 DescribeConfigsRequest(resources=[resource]),
                 DescribeConfigsResponse,
                 lambda response: response.results[0].error_code,
             )
-        result = answer.results[0]
+        result = response.results[0]
         if result.error_code:
             raise SparkError(
                 f"no settings of the topic {self._topic}: {ErrorCode(result.error_code).name}"

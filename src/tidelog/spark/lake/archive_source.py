@@ -18,17 +18,17 @@ from pyspark.sql import Row
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from tidelog.spark.fetching import OffsetsGone, TopicMadeAnew, read_range
 from tidelog.spark.lake.archive_commit import WrittenRange
 from tidelog.spark.lake.data_file import DataFile
 from tidelog.spark.lake.holes import Hole
 from tidelog.spark.lake.layout import archive_layout
 from tidelog.spark.lake.writing import Target, write_all
-from tidelog.spark.lake_lookup import LakeLookup
 from tidelog.spark.offsets import OffsetRange
-from tidelog.spark.options import SourceOptions, parse_stream_options
-from tidelog.spark.range_partition import RangePartition, RangeReader
-from tidelog.spark.stream_reader import Json, StreamReader
+from tidelog.spark.source.fetching import OffsetsGone, TopicMadeAnew, read_range
+from tidelog.spark.source.lake_lookup import LakeLookup
+from tidelog.spark.source.options import SourceOptions, parse_stream_options
+from tidelog.spark.source.range_partition import RangePartition, RangeReader
+from tidelog.spark.source.stream_reader import Json, StreamReader
 
 _log = logging.getLogger(__name__)
 

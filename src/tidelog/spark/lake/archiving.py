@@ -32,13 +32,13 @@ from tidelog.spark.lake.query_run import starting, wait_for
 from tidelog.spark.lake.reading import LakeTable
 from tidelog.spark.lake.table import OWN_FOLDER, Table
 from tidelog.spark.lake.writing import DEFAULT_TARGET_FILE_BYTES
-from tidelog.spark.lake_lookup import LakeLookup
 from tidelog.spark.offsets import EARLIEST, offsets_to_json
-from tidelog.spark.options import parse_stream_options
-from tidelog.spark.positions import beyond_ends
-from tidelog.spark.python_daemon import quiet_this_worker
-from tidelog.spark.session import session
-from tidelog.spark.subscribed_topics import SubscribedTopics
+from tidelog.spark.runtime.python_daemon import quiet_this_worker
+from tidelog.spark.runtime.session import session
+from tidelog.spark.source.lake_lookup import LakeLookup
+from tidelog.spark.source.options import parse_stream_options
+from tidelog.spark.source.positions import beyond_ends
+from tidelog.spark.source.subscribed_topics import SubscribedTopics
 
 DEFAULT_OFFSETS_PER_BATCH = 1_000_000
 DEFAULT_INTERVAL_S = 60.0

@@ -16,8 +16,8 @@ from tidelog.protocol.topic_partition import TopicPartition
 from tidelog.spark.lake.reading import LakeTable
 from tidelog.spark.lake.replay_plan import ReplayPlan, decode_plan
 from tidelog.spark.offsets import OffsetRange, Offsets, offsets_from_json, offsets_to_json
-from tidelog.spark.planning import limit_rate
 from tidelog.spark.schema import spark_schema
+from tidelog.spark.source.planning import limit_rate
 
 NAME = "tidelog-replay"
 

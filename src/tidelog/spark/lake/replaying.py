@@ -24,9 +24,9 @@ from tidelog.spark.lake.replay_plan import (
 from tidelog.spark.lake.replay_source import NAME, ReplayDataSource
 from tidelog.spark.lake.table import OWN_FOLDER
 from tidelog.spark.offsets import OffsetRange
-from tidelog.spark.options import parse_source_options
-from tidelog.spark.session import session
-from tidelog.spark.subscribed_topics import SubscribedTopics
+from tidelog.spark.runtime.session import session
+from tidelog.spark.source.options import parse_source_options
+from tidelog.spark.source.subscribed_topics import SubscribedTopics
 
 DEFAULT_OFFSETS_PER_BATCH = 500_000
 

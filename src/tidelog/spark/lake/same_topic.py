@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from tidelog.protocol.uuids import format_uuid
 from tidelog.spark.lake.coverage import VersionOf
-from tidelog.spark.topic_identity import is_other_topic
+from tidelog.spark.source.topic_identity import is_other_topic
 
 _HALVES = ("high", "low")
 

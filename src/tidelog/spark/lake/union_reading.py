@@ -11,13 +11,13 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from tidelog.spark.fetching import OffsetsGone, TopicMadeAnew, read_range
 from tidelog.spark.lake.reading import LakeTable
 from tidelog.spark.lake.union import Coverage, split_with_lake
 from tidelog.spark.offsets import OffsetRange
-from tidelog.spark.options import SourceOptions
-from tidelog.spark.range_partition import report_losses
-from tidelog.spark.topic_identity import is_other_topic
+from tidelog.spark.source.fetching import OffsetsGone, TopicMadeAnew, read_range
+from tidelog.spark.source.options import SourceOptions
+from tidelog.spark.source.range_partition import report_losses
+from tidelog.spark.source.topic_identity import is_other_topic
 
 _log = logging.getLogger(__name__)
 

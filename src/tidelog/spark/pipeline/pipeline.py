@@ -11,22 +11,22 @@ from types import TracebackType
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from tidelog.spark.errors import SparkError
-from tidelog.spark.pipeline.broker_probe import probe_brokers
-from tidelog.spark.pipeline.checkpoint_lock import checkpoint_claimed
-from tidelog.spark.pipeline.file import PipelineFile, read_pipeline_file
-from tidelog.spark.pipeline.metrics import MetricsServer, render
-from tidelog.spark.pipeline.model import PipelineSpec
+from tidelog.spark.pipeline.checks.broker_probe import probe_brokers
+from tidelog.spark.pipeline.file.model import PipelineSpec
+from tidelog.spark.pipeline.file.problems import Problem
+from tidelog.spark.pipeline.pipeline_file import PipelineFile, read_pipeline_file
 from tidelog.spark.pipeline.plan import Plan, make_plan
-from tidelog.spark.pipeline.problems import Problem
-from tidelog.spark.pipeline.runner import OnEvent, OnStatus, Runner, StopRequests
-from tidelog.spark.pipeline.session import pipeline_session
-from tidelog.spark.pipeline.state_dir import StateDir, state_root
-from tidelog.spark.session import place_of
+from tidelog.spark.pipeline.run.checkpoint_lock import checkpoint_claimed
+from tidelog.spark.pipeline.run.metrics import MetricsServer, render
+from tidelog.spark.pipeline.run.runner import OnEvent, OnStatus, Runner, StopRequests
+from tidelog.spark.pipeline.run.session import pipeline_session
+from tidelog.spark.pipeline.run.state_dir import StateDir, state_root
+from tidelog.spark.runtime.session import place_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tidelog.spark.pipeline.status import PipelineStatus
+    from tidelog.spark.pipeline.run.status import PipelineStatus
 
 
 class PipelineError(SparkError):

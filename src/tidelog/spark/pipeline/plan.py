@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from tidelog.spark.pipeline.durations import format_duration_ms
-from tidelog.spark.pipeline.graph import Graph
-from tidelog.spark.pipeline.model import (
+from tidelog.spark.pipeline.file.durations import format_duration_ms
+from tidelog.spark.pipeline.file.graph import Graph
+from tidelog.spark.pipeline.file.model import (
     ConsoleSink,
     DedupeStep,
     DeltaSink,

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from tidelog.spark.sink.brokers import lent_brokers
+from tidelog.spark.sink.lent_client import lent_client
 from tidelog.spark.sink.messages import Written
 from tidelog.spark.sink.options import SinkOptions
 
@@ -23,6 +23,6 @@ def write_at_least_once(options: SinkOptions, iterator: Iterator[pa.RecordBatch]
     first = next(batches, None)
     if first is None:
         return Written()
-    with lent_brokers(options) as brokers:
-        counts = write_idempotently(brokers, options, chain([first], batches))
+    with lent_client(options) as client:
+        counts = write_idempotently(client, options, chain([first], batches))
     return Written(sum(counts.values()), counts)

@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from tidelog.client.cluster import ClusterClient
 from tidelog.spark.errors import SparkError
 from tidelog.spark.sink.at_least_once import write_at_least_once
-from tidelog.spark.sink.brokers import Brokers, lent_brokers
 from tidelog.spark.sink.driver import abort_batch, verify
+from tidelog.spark.sink.lent_client import lent_client
 from tidelog.spark.sink.messages import Prepared, Written
 from tidelog.spark.sink.names import WriterKind, WriterNames
 from tidelog.spark.sink.options import Guarantee, SinkOptions
@@ -66,13 +67,13 @@ class TidelogBatchWriter(DataSourceArrowWriter):
         if first is None:
             return Written()
         rows = MeasuredRows(chain([first], batches))
-        with lent_brokers(self.options) as brokers:
-            transactions = Transactions(brokers)
+        with lent_client(self.options) as client:
+            transactions = Transactions(client)
             transaction = transactions.init(
                 self.names.task(partition_id), self.options.transaction_timeout_ms
             )
             try:
-                counts = write_in_transaction(brokers, self.options, transaction, rows)
+                counts = write_in_transaction(client, self.options, transaction, rows)
             except Exception:
                 transactions.roll_back(transaction)
                 raise
@@ -86,8 +87,8 @@ class TidelogBatchWriter(DataSourceArrowWriter):
             return
         prepared = [each.transaction for each in messages if isinstance(each, Prepared)]
         if prepared:
-            with lent_brokers(self.options) as brokers:
-                _commit(brokers, prepared)
+            with lent_client(self.options) as client:
+                _commit(client, prepared)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """On the driver, when a task or the commit has failed: nothing stays open."""
@@ -95,11 +96,11 @@ class TidelogBatchWriter(DataSourceArrowWriter):
             return
         known = self.options.transaction
         if known is not None:
-            with lent_brokers(self.options, in_a_hurry=True) as brokers:
-                abort_batch(brokers, self.names, messages, known.version)
+            with lent_client(self.options, to_abort=True) as client:
+                abort_batch(client, self.names, messages, known.version)
             return
-        with lent_brokers(self.options, in_a_hurry=True) as brokers:
-            transactions = Transactions(brokers)
+        with lent_client(self.options, to_abort=True) as client:
+            transactions = Transactions(client)
             states = transactions.describe(
                 self.names.task(number) for number in range(len(messages))
             )
@@ -109,9 +110,9 @@ class TidelogBatchWriter(DataSourceArrowWriter):
         return TidelogStreamWriter(self.options, self.schema)
 
 
-def _commit(brokers: Brokers, prepared: Sequence[OpenTransaction]) -> None:
-    verify(brokers, prepared)
-    transactions = Transactions(brokers)
+def _commit(client: ClusterClient, prepared: Sequence[OpenTransaction]) -> None:
+    verify(client, prepared)
+    transactions = Transactions(client)
     refused = transactions.end(prepared, commit=True)
     states = transactions.describe(each.transactional_id for each in refused)
     for each, code in refused.items():

@@ -5,10 +5,10 @@ from itertools import count
 
 from pyspark.sql.datasource import WriterCommitMessage
 
+from tidelog.client.cluster import ClusterClient
 from tidelog.protocol.apis.describe_transactions import TransactionState
 from tidelog.protocol.errors import ErrorCode
 from tidelog.spark.errors import SparkError
-from tidelog.spark.sink.brokers import Brokers
 from tidelog.spark.sink.markers import DecidedPart, Decision, Markers
 from tidelog.spark.sink.messages import AlreadyCommitted, Prepared
 from tidelog.spark.sink.names import WriterNames, task_number
@@ -19,7 +19,7 @@ _TASKS_ASKED = 100
 
 
 def commit_batch(
-    brokers: Brokers, reports: Sequence[Prepared | AlreadyCommitted], batch_id: int
+    client: ClusterClient, reports: Sequence[Prepared | AlreadyCommitted], batch_id: int
 ) -> None:
     """Commit a micro-batch, all of whose tasks with rows have reported.
 
@@ -30,21 +30,21 @@ def commit_batch(
     prepared = [each for each in reports if isinstance(each, Prepared)]
     skipped = [each for each in reports if isinstance(each, AlreadyCommitted)]
     transactions = [each.transaction for each in prepared]
-    verify(brokers, transactions)
-    markers = Markers(brokers)
+    verify(client, transactions)
+    markers = Markers(client)
     decided = [DecidedPart(each.transaction, each.shape) for each in prepared]
     if skipped or any(each.is_repair for each in prepared):
-        decided += _decided_before(brokers, names, prepared, skipped, batch_id)
+        decided += _decided_before(client, names, prepared, skipped, batch_id)
     if not prepared:
         return
     markers.record(names, Decision(batch_id, tuple(decided)))
-    refused = Transactions(brokers).end(transactions, commit=True)
+    refused = Transactions(client).end(transactions, commit=True)
     if refused:
-        _check_committed(brokers, markers, refused, batch_id)
+        _check_committed(client, markers, refused, batch_id)
 
 
 def abort_batch(
-    brokers: Brokers,
+    client: ClusterClient,
     names: WriterNames,
     messages: Sequence[WriterCommitMessage | None],
     batch_id: int,
@@ -53,19 +53,19 @@ def abort_batch(
     killed; but not what was decided, which stays for the next attempt."""
     prepared = [each.transaction for each in messages if isinstance(each, Prepared)]
     silent = [names.task(number) for number, each in enumerate(messages) if each is None]
-    transactions = Transactions(brokers)
+    transactions = Transactions(client)
     states = transactions.describe([each.transactional_id for each in prepared] + silent)
     if all(each.is_same(states[each.transactional_id]) for each in prepared):
         found = transactions.still_open({each: states[each] for each in silent})
     else:
         # Another run has taken over: what is open is its own.
         found = []
-    _abort(brokers, names, prepared + found, batch_id)
+    _abort(client, names, prepared + found, batch_id)
 
 
-def abort_query(brokers: Brokers, names: WriterNames, batch_id: int) -> None:
+def abort_query(client: ClusterClient, names: WriterNames, batch_id: int) -> None:
     """The same for a batch of which not even the number of its tasks is known."""
-    transactions = Transactions(brokers)
+    transactions = Transactions(client)
     found: list[OpenTransaction] = []
     for first in count(0, _TASKS_ASKED):
         states = transactions.describe(
@@ -75,25 +75,25 @@ def abort_query(brokers: Brokers, names: WriterNames, batch_id: int) -> None:
         if all(state.error_code for state in states.values()):
             break
         found += transactions.still_open(states)
-    _abort(brokers, names, found, batch_id)
+    _abort(client, names, found, batch_id)
 
 
 def _abort(
-    brokers: Brokers, names: WriterNames, found: Sequence[OpenTransaction], batch_id: int
+    client: ClusterClient, names: WriterNames, found: Sequence[OpenTransaction], batch_id: int
 ) -> None:
     if not found:
         return
-    decision = Markers(brokers).decision(names)
+    decision = Markers(client).decision(names)
     if decision is not None and decision.batch_id > batch_id:
         return
     decided = decision.transactions if decision is not None else ()
-    Transactions(brokers).end([each for each in found if each not in decided], commit=False)
+    Transactions(client).end([each for each in found if each not in decided], commit=False)
 
 
-def roll_forward(brokers: Brokers, decision: Decision) -> set[str]:
+def roll_forward(client: ClusterClient, decision: Decision) -> set[str]:
     """Commit what a decision left open; returns the transactional ids whose part is lost."""
     ids = [each.transactional_id for each in decision.transactions]
-    transactions = Transactions(brokers)
+    transactions = Transactions(client)
     states = transactions.describe_settled(ids)
     still_open = [
         each for each in decision.transactions if each.is_same(states[each.transactional_id])
@@ -102,7 +102,7 @@ def roll_forward(brokers: Brokers, decision: Decision) -> set[str]:
         transactions.end(still_open, commit=True)
         transactions.describe_settled(ids)
     # What the coordinators say of a transaction is gone with the next one; the markers stay.
-    committed = Markers(brokers).committed_batches(ids)
+    committed = Markers(client).committed_batches(ids)
     return {each for each, batch_id in committed.items() if batch_id < decision.batch_id}
 
 
@@ -116,9 +116,9 @@ def split_error(batch_id: int, lost: Iterable[str], difference: str) -> SparkErr
     )
 
 
-def verify(brokers: Brokers, transactions: Sequence[OpenTransaction]) -> None:
+def verify(client: ClusterClient, transactions: Sequence[OpenTransaction]) -> None:
     """SparkError unless all are open."""
-    states = Transactions(brokers).describe(each.transactional_id for each in transactions)
+    states = Transactions(client).describe(each.transactional_id for each in transactions)
     for each in transactions:
         state = states[each.transactional_id]
         if not each.is_same(state):
@@ -126,7 +126,7 @@ def verify(brokers: Brokers, transactions: Sequence[OpenTransaction]) -> None:
 
 
 def _decided_before(
-    brokers: Brokers,
+    client: ClusterClient,
     names: WriterNames,
     prepared: Sequence[Prepared],
     skipped: Sequence[AlreadyCommitted],
@@ -136,7 +136,7 @@ def _decided_before(
 
     SparkError unless the parts that are written again are all that was lost, and of nothing else.
     """
-    earlier = Markers(brokers).decision(names)
+    earlier = Markers(client).decision(names)
     if earlier is None or earlier.batch_id != batch_id:
         if any(each.is_repair for each in prepared):
             was = "" if earlier is None else f": that is batch {earlier.batch_id}"
@@ -145,7 +145,7 @@ def _decided_before(
     again = {each.transaction.transactional_id for each in prepared}
     # Not what the tasks found: one that sees its own marker does not look for what others lost, and
     # the task of a lost part may not be there any more.
-    lost = roll_forward(brokers, earlier)
+    lost = roll_forward(client, earlier)
     if again and not lost:
         raise SparkError(f"another run of the query has committed batch {batch_id} meanwhile")
     difference = _difference(earlier, lost, again, skipped) if lost else None
@@ -181,14 +181,14 @@ def _some(transactional_ids: Iterable[str]) -> str:
 
 
 def _check_committed(
-    brokers: Brokers,
+    client: ClusterClient,
     markers: Markers,
     refused: dict[OpenTransaction, ErrorCode],
     batch_id: int,
 ) -> None:
     """A coordinator that was restarted does not know a repeated commit for what it is."""
     ids = [each.transactional_id for each in refused]
-    Transactions(brokers).describe_settled(ids)
+    Transactions(client).describe_settled(ids)
     committed = markers.committed_batches(ids)
     lost = [each for each in refused if committed[each.transactional_id] < batch_id]
     if lost:

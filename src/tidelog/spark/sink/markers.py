@@ -16,6 +16,7 @@ A group of its own for each task, since Kafka takes offsets only of partitions t
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from tidelog.client.cluster import COORDINATOR_GROUP, ClusterClient, Retries
 from tidelog.protocol.apis.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -32,9 +33,9 @@ from tidelog.protocol.apis.offset_fetch import (
 from tidelog.protocol.errors import ErrorCode
 from tidelog.protocol.topic_partition import TopicPartition
 from tidelog.spark.errors import SparkError
-from tidelog.spark.sink.brokers import GROUP, Brokers
 from tidelog.spark.sink.names import WriterNames, task_number
 from tidelog.spark.sink.shape import Shape
+from tidelog.spark.sink.topics import create_compacted_topic
 from tidelog.spark.sink.transaction import OpenTransaction
 
 MARKER_PLACE = TopicPartition("_tidelog_spark_commits", 0)
@@ -94,8 +95,8 @@ class _Offset:
 class Markers:
     """The groups of the sink."""
 
-    def __init__(self, brokers: Brokers) -> None:
-        self._brokers = brokers
+    def __init__(self, client: ClusterClient) -> None:
+        self._client = client
 
     def committed_batches(self, task_groups: Iterable[str]) -> dict[str, int]:
         """The newest batch whose part each task has committed; -1 for none."""
@@ -169,16 +170,16 @@ class Markers:
             )
             for group in groups
         }
-        answers = self._brokers.ask_coordinators(
-            GROUP,
+        responses = self._client.ask_coordinators(
+            COORDINATOR_GROUP,
             requests,
             OffsetFetchResponse,
             lambda response: _fetched(response)[0],
             version_max=_OFFSET_VERSION_MAX,
         )
         read = {}
-        for group, answer in answers.items():
-            code, offset = _fetched(answer)
+        for group, response in responses.items():
+            code, offset = _fetched(response)
             if code:
                 raise SparkError(f"the offsets of {group} cannot be read: {ErrorCode(code).name}")
             read[group] = offset
@@ -186,24 +187,24 @@ class Markers:
 
     def _write(self, offsets: Mapping[str, _Offset]) -> None:
         waiting = dict(offsets)
-        retries = self._brokers.retries()
+        retries = Retries(self._client.timeout_s)
         while waiting:
-            answers = self._brokers.ask_coordinators(
-                GROUP,
+            responses = self._client.ask_coordinators(
+                COORDINATOR_GROUP,
                 {group: _commit_request(group, each) for group, each in waiting.items()},
                 OffsetCommitResponse,
                 _committed_code,
                 version_max=_OFFSET_VERSION_MAX,
             )
-            for group, answer in answers.items():
-                code = ErrorCode(_committed_code(answer))
+            for group, response in responses.items():
+                code = ErrorCode(_committed_code(response))
                 if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                     continue
                 if code:
                     raise SparkError(f"the decision in {group} cannot be recorded: {code.name}")
                 del waiting[group]
             if waiting:
-                self._brokers.create_compacted_topic(MARKER_PLACE.topic)
+                create_compacted_topic(self._client, MARKER_PLACE.topic)
                 retries.wait("the decision", f"{MARKER_PLACE.topic} is unknown")
 
 
@@ -239,7 +240,7 @@ def _parse_part(names: WriterNames, text: str, is_v2: bool) -> DecidedPart:
 
 
 def _fetched(response: OffsetFetchResponse) -> tuple[int, _Offset]:
-    """The error code and the one offset of an answer of any version."""
+    """The error code and the one offset of a response of any version."""
     if response.groups:
         group = response.groups[0]
         if group.error_code:

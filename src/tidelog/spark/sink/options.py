@@ -39,12 +39,12 @@ from pyspark.sql.types import (
 )
 
 from tidelog.protocol.compression import Compression
-from tidelog.spark.client_settings import (
+from tidelog.spark.errors import OptionError
+from tidelog.spark.source.client_settings import (
     IGNORED_OF_ANY_CLIENT,
     PREFIX,
     is_known_client_setting,
 )
-from tidelog.spark.errors import OptionError
 
 T = TypeVar("T")
 

@@ -5,14 +5,15 @@ The protocol is told in `stream_writer`.
 
 from dataclasses import replace
 
+from tidelog.client.cluster import ClusterClient, Retries
 from tidelog.protocol.errors import ErrorCode
 from tidelog.spark.errors import SparkError
-from tidelog.spark.sink.brokers import Brokers
 from tidelog.spark.sink.driver import roll_forward, split_error
 from tidelog.spark.sink.markers import MARKER_PLACE, DecisionHead, Markers
 from tidelog.spark.sink.names import WriterNames
 from tidelog.spark.sink.options import SinkOptions
 from tidelog.spark.sink.task import TaskIdentity
+from tidelog.spark.sink.topics import create_compacted_topic
 from tidelog.spark.sink.transaction import FENCED, OpenTransaction, Transactions
 
 # By transactional id and its timeout: the newest batch that this process prepared, and in which
@@ -24,15 +25,15 @@ _prepared: dict[tuple[str, int], tuple[int, OpenTransaction]] = {}
 class TaskPart:
     """The part of one task, in one attempt."""
 
-    def __init__(self, brokers: Brokers, options: SinkOptions, task: TaskIdentity) -> None:
+    def __init__(self, client: ClusterClient, options: SinkOptions, task: TaskIdentity) -> None:
         self.names = WriterNames(options.transactional_id_prefix, task.kind, task.query_id)
         self.transactional_id = self.names.task(task.partition_id)
         self.is_repair = False
-        self._brokers = brokers
+        self._client = client
         self._timeout_ms = options.transaction_timeout_ms
         self._batch_id = task.batch_id
-        self._markers = Markers(brokers)
-        self._transactions = Transactions(brokers)
+        self._markers = Markers(client)
+        self._transactions = Transactions(client)
 
     def begin(self) -> OpenTransaction | None:
         """A transaction that has the marker and waits for the rows; None if they are committed."""
@@ -70,7 +71,7 @@ class TaskPart:
             # A later batch was decided: this one is over, and this attempt comes from before that.
             return True
         decision = self._markers.whole(self.names, head)
-        lost = roll_forward(self._brokers, decision)
+        lost = roll_forward(self._client, decision)
         if not lost:
             return True
         if self.transactional_id not in decision.shapes:
@@ -96,7 +97,7 @@ class TaskPart:
 
     def _enter(self, transaction: OpenTransaction) -> bool:
         """Put the marker into the transaction; False if it belongs to the past."""
-        retries = self._brokers.retries()
+        retries = Retries(self._client.timeout_s)
         while True:
             code = self._transactions.commit_offset(
                 transaction, self.transactional_id, MARKER_PLACE, self._batch_id + 1
@@ -107,5 +108,5 @@ class TaskPart:
                 return False
             if code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise SparkError(f"{self.transactional_id}: no marker can be set: {code.name}")
-            self._brokers.create_compacted_topic(MARKER_PLACE.topic)
+            create_compacted_topic(self._client, MARKER_PLACE.topic)
             retries.wait(self.transactional_id, f"{MARKER_PLACE.topic} is unknown")

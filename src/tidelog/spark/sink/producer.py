@@ -11,7 +11,13 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from tidelog.client.cluster import RETRY_BACKOFF, Address, WireConnection, is_retriable
+from tidelog.client.cluster import (
+    RETRY_BACKOFF,
+    Address,
+    ClusterClient,
+    WireConnection,
+    is_retriable,
+)
 from tidelog.client.errors import ConnectError
 from tidelog.protocol.apis.produce import (
     PartitionProduceData,
@@ -24,7 +30,7 @@ from tidelog.protocol.errors import ErrorCode
 from tidelog.protocol.topic_partition import TopicPartition
 from tidelog.spark.encode.batches import EncodedBatch
 from tidelog.spark.errors import SparkError
-from tidelog.spark.sink.brokers import Brokers
+from tidelog.spark.sink.topics import refresh_topics
 
 REQUESTS_IN_FLIGHT_MAX = 5
 _REQUEST_BYTES_MAX = 8 * 1024 * 1024
@@ -99,14 +105,14 @@ class Producer:
 
     def __init__(
         self,
-        brokers: Brokers,
+        client: ClusterClient,
         identity: ProducerIdentity,
         settings: ProducerSettings,
         *,
         sequences: dict[TopicPartition, int] | None = None,
         add_partitions: Callable[[Iterable[TopicPartition]], None] | None = None,
     ) -> None:
-        self._brokers = brokers
+        self._client = client
         self._identity = identity
         self._settings = settings
         self._add_partitions = add_partitions
@@ -126,7 +132,7 @@ class Producer:
         """Hand in batches; returns when all are sent, though not all answered."""
         added = {each.partition for each in batches}.difference(self._queues)
         if added and self._add_partitions is not None:
-            self._wait_for_answers()
+            self._wait_for_responses()
             self._add_partitions(added)
         now_s = time.monotonic()
         for batch in batches:
@@ -139,15 +145,15 @@ class Producer:
 
     def flush(self) -> None:
         """Wait until everything is acknowledged."""
-        while self._has_unsent() or self._has_answers_to_come():
+        while self._has_unsent() or self._has_requests_in_flight():
             self._send_all()
             self._receive_any()
 
     def close(self) -> None:
-        """Let go of connections on which answers are still to come."""
+        """Let go of connections on which responses are still to come."""
         for pipeline in self._pipelines.values():
             if pipeline.requests:
-                self._brokers.drop(pipeline.connection)
+                self._client.cluster.drop(pipeline.connection)
         self._pipelines.clear()
 
     # Sending
@@ -172,7 +178,7 @@ class Producer:
     def _has_unsent(self) -> bool:
         return any(queue.unsent for queue in self._queues.values())
 
-    def _has_answers_to_come(self) -> bool:
+    def _has_requests_in_flight(self) -> bool:
         return any(pipeline.requests for pipeline in self._pipelines.values())
 
     def _send_all(self) -> None:
@@ -186,25 +192,25 @@ class Producer:
         for queue in self._queues.values():
             if not queue.unsent or queue.failure is not None:
                 continue
-            leader = self._brokers.leader(queue.partition)
+            leader = self._client.cluster.view.leaders.get(queue.partition)
             if leader is None:
                 queue.failure = "it has no leader"
             else:
-                by_leader.setdefault(leader, []).append(queue)
+                by_leader.setdefault(leader.address, []).append(queue)
         has_sent = False
-        for leader, queues in by_leader.items():
+        for address, queues in by_leader.items():
             try:
-                has_sent |= self._send_to(leader, queues)
+                has_sent |= self._send_to(address, queues)
             except ConnectError as error:
                 for queue in queues:
                     queue.failure = str(error)
-                self._lose_connection(leader, str(error))
+                self._lose_connection(address, str(error))
         return has_sent
 
     def _send_to(self, leader: Address, queues: Sequence[_Queue]) -> bool:
         pipeline = self._pipelines.get(leader)
         if pipeline is None:
-            pipeline = _Pipeline(self._brokers.connect(leader))
+            pipeline = _Pipeline(self._client.cluster.connect(leader))
             self._pipelines[leader] = pipeline
         has_sent = False
         while len(pipeline.requests) < REQUESTS_IN_FLIGHT_MAX:
@@ -244,14 +250,14 @@ class Producer:
             ],
         )
 
-    # Answers
+    # Responses
 
-    def _wait_for_answers(self) -> None:
-        while self._has_answers_to_come():
+    def _wait_for_responses(self) -> None:
+        while self._has_requests_in_flight():
             self._receive_any()
 
     def _receive_any(self) -> None:
-        """Take the next answer; without any to come, see to what has failed."""
+        """Take the next response; without any to come, see to what has failed."""
         waiting = [(address, each) for address, each in self._pipelines.items() if each.requests]
         if not waiting:
             self._start_over()
@@ -270,9 +276,13 @@ class Producer:
             for row in topic.partition_responses
         }
         for queue, batch in parts:
-            self._answered(queue, batch, rows[queue.partition.topic, queue.partition.partition])
+            self._handle_response(
+                queue, batch, rows[queue.partition.topic, queue.partition.partition]
+            )
 
-    def _answered(self, queue: _Queue, batch: EncodedBatch, row: PartitionProduceResponse) -> None:
+    def _handle_response(
+        self, queue: _Queue, batch: EncodedBatch, row: PartitionProduceResponse
+    ) -> None:
         code = ErrorCode(row.error_code)
         if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
             queue.sent.remove(batch)
@@ -287,7 +297,7 @@ class Producer:
             self._split(queue, batch)
         elif is_retriable(code) or is_behind:
             queue.take_back(batch)
-            self._brokers.invalidate_leader(queue.partition, code)
+            self._client.cluster.view.invalidate_leader(queue.partition, code)
         else:
             raise ProduceError(
                 queue.partition, code, f"{code.name} {row.error_message or ''}".rstrip()
@@ -322,11 +332,11 @@ class Producer:
 
     def _lose_connection(self, address: Address, reason: str) -> None:
         """What was in flight may be stored or not: it is sent again, and stored once."""
-        self._brokers.lose(address)
+        self._client.cluster.view.invalidate_broker(address)
         pipeline = self._pipelines.pop(address, None)
         if pipeline is None:
             return
-        self._brokers.drop(pipeline.connection)
+        self._client.cluster.drop(pipeline.connection)
         for parts in pipeline.requests:
             for queue, batch in parts:
                 queue.take_back(batch)
@@ -348,8 +358,10 @@ class Producer:
                 )
         self._failures += 1
         time.sleep(RETRY_BACKOFF.pause_s(self._failures))
-        self._brokers.refresh_topics(
-            {queue.partition.topic for queue in failed}, self._settings.delivery_timeout_ms / 1000
+        refresh_topics(
+            self._client,
+            {queue.partition.topic for queue in failed},
+            self._settings.delivery_timeout_ms / 1000,
         )
         for queue in failed:
             queue.failure = None

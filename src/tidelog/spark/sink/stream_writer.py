@@ -36,16 +36,16 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from tidelog.spark.runtime.worker_memory import freeze_imports
 from tidelog.spark.sink.at_least_once import write_at_least_once
-from tidelog.spark.sink.brokers import lent_brokers
 from tidelog.spark.sink.checkpoint import checkpoint_query_id
 from tidelog.spark.sink.driver import abort_batch, abort_query, commit_batch
+from tidelog.spark.sink.lent_client import lent_client
 from tidelog.spark.sink.messages import AlreadyCommitted, Prepared, Written
 from tidelog.spark.sink.names import WriterKind, WriterNames
 from tidelog.spark.sink.options import Guarantee, SinkOptions
 from tidelog.spark.sink.part import TaskPart
 from tidelog.spark.sink.task import TaskIdentity, current_task
-from tidelog.spark.worker_memory import freeze_imports
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -79,14 +79,14 @@ class TidelogStreamWriter(DataSourceStreamArrowWriter):
         if first is None:
             return Written()
         rows = MeasuredRows(chain([first], batches))
-        with lent_brokers(self.options) as brokers:
-            part = TaskPart(brokers, self.options, task)
+        with lent_client(self.options) as client:
+            part = TaskPart(client, self.options, task)
             transaction = part.begin()
             if transaction is None:
                 deque(rows, maxlen=0)
                 return AlreadyCommitted(part.transactional_id, part.names, rows.shape)
             try:
-                counts = write_in_transaction(brokers, self.options, transaction, rows)
+                counts = write_in_transaction(client, self.options, transaction, rows)
             except Exception:
                 part.abort(transaction)
                 raise
@@ -97,8 +97,8 @@ class TidelogStreamWriter(DataSourceStreamArrowWriter):
         """On the driver, when all tasks are done."""
         reports = [each for each in messages if isinstance(each, Prepared | AlreadyCommitted)]
         if reports:
-            with lent_brokers(self.options) as brokers:
-                commit_batch(brokers, reports, batchId)
+            with lent_client(self.options) as client:
+                commit_batch(client, reports, batchId)
         freeze_imports()
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
@@ -107,15 +107,15 @@ class TidelogStreamWriter(DataSourceStreamArrowWriter):
             return
         names = self._names(messages)
         if names is not None:
-            with lent_brokers(self.options, in_a_hurry=True) as brokers:
-                abort_batch(brokers, names, messages, batchId)
+            with lent_client(self.options, to_abort=True) as client:
+                abort_batch(client, names, messages, batchId)
 
     def abort_query(self, query_id: str, batch_id: int) -> None:
         """The same for one who knows the query, but nothing of its tasks."""
         if self.options.guarantee is Guarantee.AT_LEAST_ONCE:
             return
-        with lent_brokers(self.options, in_a_hurry=True) as brokers:
-            abort_query(brokers, self._query_names(query_id), batch_id)
+        with lent_client(self.options, to_abort=True) as client:
+            abort_query(client, self._query_names(query_id), batch_id)
 
     def _names(self, messages: Sequence[WriterCommitMessage | None]) -> WriterNames | None:
         """Those of the query, of which Spark does not tell the driver: from a task, or else from

@@ -12,6 +12,12 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from tidelog.client.cluster import (
+    COORDINATOR_GROUP,
+    COORDINATOR_TRANSACTION,
+    ClusterClient,
+    Retries,
+)
 from tidelog.errors import TidelogError
 from tidelog.protocol.apis.add_offsets_to_txn import (
     AddOffsetsToTxnRequest,
@@ -22,6 +28,7 @@ from tidelog.protocol.apis.add_partitions_to_txn import (
     AddPartitionsToTxnResponse,
     AddPartitionsToTxnTopic,
 )
+from tidelog.protocol.apis.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from tidelog.protocol.apis.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
@@ -38,7 +45,7 @@ from tidelog.protocol.apis.txn_offset_commit import (
 from tidelog.protocol.errors import ErrorCode
 from tidelog.protocol.topic_partition import TopicPartition
 from tidelog.spark.errors import OptionError, SparkError
-from tidelog.spark.sink.brokers import GROUP, TRANSACTION, TRANSACTIONS_V2, Brokers
+from tidelog.spark.sink.lent_client import shorten_timeout
 
 _log = logging.getLogger(__name__)
 
@@ -51,6 +58,11 @@ _INIT_VERSION_MAX = 5
 _END_VERSION_MAX = {False: 4, True: 5}
 _TXN_OFFSET_COMMIT_VERSION_MAX = {False: 4, True: 5}
 _ADD_PARTITIONS_VERSION_MAX = 3
+
+# From this level of the feature transaction.version on, writing to a partition makes it part of
+# the transaction, and each end of a transaction raises the producer's epoch.
+_TRANSACTION_FEATURE = "transaction.version"
+_TRANSACTIONS_V2 = 2
 
 FENCED = frozenset(
     {
@@ -94,16 +106,28 @@ class OpenTransaction:
         )
 
 
+def _transaction_version(client: ClusterClient) -> int:
+    """The level of the feature transaction.version; 0 on brokers that do not have it."""
+    view = client.cluster.view
+    if view.features is None:
+        request = ApiVersionsRequest(client_software_name="tidelog", client_software_version="0")
+        response = client.ask_any(
+            request, ApiVersionsResponse, lambda response: response.error_code
+        )
+        view.features = {each.name: each.max_version_level for each in response.finalized_features}
+    return view.features.get(_TRANSACTION_FEATURE, 0)
+
+
 class Transactions:
     """The calls to the coordinators of transactions."""
 
-    def __init__(self, brokers: Brokers) -> None:
-        self._brokers = brokers
+    def __init__(self, client: ClusterClient) -> None:
+        self._client = client
 
     @property
     def is_v2(self) -> bool:
         """Which of the two flows the brokers take."""
-        return self._brokers.transaction_version() >= TRANSACTIONS_V2
+        return _transaction_version(self._client) >= _TRANSACTIONS_V2
 
     def init(self, transactional_id: str, timeout_ms: int) -> OpenTransaction:
         """A new epoch of a transactional id. What was open under it is rolled back; who had it
@@ -111,15 +135,15 @@ class Transactions:
         request = InitProducerIdRequest(
             transactional_id=transactional_id, transaction_timeout_ms=timeout_ms
         )
-        answer = self._brokers.ask_coordinator(
-            TRANSACTION,
+        response = self._client.ask_coordinator(
+            COORDINATOR_TRANSACTION,
             transactional_id,
             request,
             InitProducerIdResponse,
             lambda response: response.error_code,
             version_max=_INIT_VERSION_MAX,
         )
-        code = ErrorCode(answer.error_code)
+        code = ErrorCode(response.error_code)
         if code is ErrorCode.INVALID_TRANSACTION_TIMEOUT:
             raise OptionError(
                 f"kafka.transaction.timeout.ms is {timeout_ms}, more than the broker's"
@@ -128,7 +152,7 @@ class Transactions:
         if code:
             raise SparkError(f"no producer id for {transactional_id}: {code.name}")
         return OpenTransaction(
-            transactional_id, answer.producer_id, answer.producer_epoch, self.is_v2
+            transactional_id, response.producer_id, response.producer_epoch, self.is_v2
         )
 
     def add_partitions(
@@ -147,15 +171,15 @@ class Transactions:
                 for name, indexes in topics.items()
             ],
         )
-        answer = self._brokers.ask_coordinator(
-            TRANSACTION,
+        response = self._client.ask_coordinator(
+            COORDINATOR_TRANSACTION,
             transaction.transactional_id,
             request,
             AddPartitionsToTxnResponse,
             _worst_partition_code,
             version_max=_ADD_PARTITIONS_VERSION_MAX,
         )
-        code = ErrorCode(_worst_partition_code(answer))
+        code = ErrorCode(_worst_partition_code(response))
         if code:
             raise SparkError(
                 f"{transaction.transactional_id}: no partitions can be added: {code.name}"
@@ -169,8 +193,8 @@ class Transactions:
         What the coordinator refuses is returned: it may be that another has the transactional id.
         """
         if not transaction.is_v2:
-            answer = self._brokers.ask_coordinator(
-                TRANSACTION,
+            added = self._client.ask_coordinator(
+                COORDINATOR_TRANSACTION,
                 transaction.transactional_id,
                 AddOffsetsToTxnRequest(
                     transactional_id=transaction.transactional_id,
@@ -182,8 +206,8 @@ class Transactions:
                 lambda response: response.error_code,
                 version_max=_ADD_PARTITIONS_VERSION_MAX,
             )
-            if answer.error_code:
-                return ErrorCode(answer.error_code)
+            if added.error_code:
+                return ErrorCode(added.error_code)
         request = TxnOffsetCommitRequest(
             transactional_id=transaction.transactional_id,
             group_id=group,
@@ -202,8 +226,8 @@ class Transactions:
                 )
             ],
         )
-        response = self._brokers.ask_coordinator(
-            GROUP,
+        response = self._client.ask_coordinator(
+            COORDINATOR_GROUP,
             group,
             request,
             TxnOffsetCommitResponse,
@@ -214,8 +238,8 @@ class Transactions:
 
     def describe(self, transactional_ids: Iterable[str]) -> dict[str, TransactionState]:
         """What the coordinators know of transactional ids."""
-        answers = self._brokers.ask_coordinators(
-            TRANSACTION,
+        responses = self._client.ask_coordinators(
+            COORDINATOR_TRANSACTION,
             {
                 each: DescribeTransactionsRequest(transactional_ids=[each])
                 for each in transactional_ids
@@ -223,7 +247,7 @@ class Transactions:
             DescribeTransactionsResponse,
             lambda response: response.transaction_states[0].error_code,
         )
-        return {each: answer.transaction_states[0] for each, answer in answers.items()}
+        return {each: response.transaction_states[0] for each, response in responses.items()}
 
     def still_open(self, states: Mapping[str, TransactionState]) -> list[OpenTransaction]:
         """The transactions that were open when they were described."""
@@ -235,7 +259,7 @@ class Transactions:
 
     def describe_settled(self, transactional_ids: Sequence[str]) -> dict[str, TransactionState]:
         """The same, when no commit or abort is under way any more."""
-        retries = self._brokers.retries()
+        retries = Retries(self._client.timeout_s)
         while True:
             states = self.describe(transactional_ids)
             ending = [
@@ -252,17 +276,17 @@ class Transactions:
         refused: dict[OpenTransaction, ErrorCode] = {}
         for is_v2 in (False, True):
             some = {each.transactional_id: each for each in transactions if each.is_v2 is is_v2}
-            answers = self._brokers.ask_coordinators(
-                TRANSACTION,
+            responses = self._client.ask_coordinators(
+                COORDINATOR_TRANSACTION,
                 {each: _end_request(transaction, commit) for each, transaction in some.items()},
                 EndTxnResponse,
                 lambda response: response.error_code,
                 version_max=_END_VERSION_MAX[is_v2],
             )
             refused |= {
-                some[each]: ErrorCode(answer.error_code)
-                for each, answer in answers.items()
-                if answer.error_code
+                some[each]: ErrorCode(response.error_code)
+                for each, response in responses.items()
+                if response.error_code
             }
         return refused
 
@@ -271,7 +295,7 @@ class Transactions:
 
         Never fails: the error that is on its way is the one to be told.
         """
-        self._brokers.hurry()
+        shorten_timeout(self._client)
         try:
             self.end([transaction], commit=False)
         except TidelogError as error:

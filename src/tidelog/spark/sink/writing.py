@@ -5,16 +5,17 @@ from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
+from tidelog.client.cluster import ClusterClient
 from tidelog.protocol.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from tidelog.protocol.errors import ErrorCode
 from tidelog.protocol.topic_partition import TopicPartition
 from tidelog.spark.encode.batches import BatchEncoder, EncoderSettings
 from tidelog.spark.encode.columns import column_bytes
 from tidelog.spark.errors import SparkError
-from tidelog.spark.sink.brokers import Brokers
 from tidelog.spark.sink.options import SinkOptions
 from tidelog.spark.sink.producer import Producer, ProducerIdentity, ProducerSettings
 from tidelog.spark.sink.shape import Shape
+from tidelog.spark.sink.topics import partition_count
 from tidelog.spark.sink.transaction import OpenTransaction, Transactions
 
 _INIT_TIMEOUT_MS = 60_000
@@ -50,7 +51,7 @@ class MeasuredRows:
 
 
 def write_in_transaction(
-    brokers: Brokers,
+    client: ClusterClient,
     options: SinkOptions,
     transaction: OpenTransaction,
     rows: Iterable[pa.RecordBatch],
@@ -64,36 +65,36 @@ def write_in_transaction(
     )
 
     def add_partitions(partitions: Iterable[TopicPartition]) -> None:
-        Transactions(brokers).add_partitions(transaction, partitions)
+        Transactions(client).add_partitions(transaction, partitions)
 
     producer = Producer(
-        brokers,
+        client,
         identity,
         _settings(options),
         add_partitions=None if transaction.is_v2 else add_partitions,
     )
-    _write(brokers, options, producer, rows)
+    _write(client, options, producer, rows)
     return _counts(producer)
 
 
 def write_idempotently(
-    brokers: Brokers, options: SinkOptions, rows: Iterable[pa.RecordBatch]
+    client: ClusterClient, options: SinkOptions, rows: Iterable[pa.RecordBatch]
 ) -> dict[str, int]:
     """The same without a transaction: what is written is there at once, and stays."""
     idle = _idle.setdefault(options.bootstrap, [])
-    identity, sequences = idle.pop() if idle else (_new_identity(brokers), {})
-    producer = Producer(brokers, identity, _settings(options), sequences=sequences)
-    _write(brokers, options, producer, rows)
+    identity, sequences = idle.pop() if idle else (_new_identity(client), {})
+    producer = Producer(client, identity, _settings(options), sequences=sequences)
+    _write(client, options, producer, rows)
     idle.append((identity, {**sequences, **producer.sequences}))
     return _counts(producer)
 
 
 def _write(
-    brokers: Brokers, options: SinkOptions, producer: Producer, rows: Iterable[pa.RecordBatch]
+    client: ClusterClient, options: SinkOptions, producer: Producer, rows: Iterable[pa.RecordBatch]
 ) -> None:
     encoder = BatchEncoder(
         EncoderSettings(options.topic, options.batch_bytes, options.compression),
-        brokers.partition_count,
+        lambda topic: partition_count(client, topic, options.max_block_ms / 1000),
     )
     try:
         for batch in rows:
@@ -119,9 +120,9 @@ def _counts(producer: Producer) -> dict[str, int]:
     }
 
 
-def _new_identity(brokers: Brokers) -> ProducerIdentity:
+def _new_identity(client: ClusterClient) -> ProducerIdentity:
     request = InitProducerIdRequest(transaction_timeout_ms=_INIT_TIMEOUT_MS)
-    answer = brokers.ask_any(request, InitProducerIdResponse, lambda response: response.error_code)
-    if answer.error_code:
-        raise SparkError(f"no producer id: {ErrorCode(answer.error_code).name}")
-    return ProducerIdentity(answer.producer_id, answer.producer_epoch)
+    response = client.ask_any(request, InitProducerIdResponse, lambda response: response.error_code)
+    if response.error_code:
+        raise SparkError(f"no producer id: {ErrorCode(response.error_code).name}")
+    return ProducerIdentity(response.producer_id, response.producer_epoch)

@@ -30,6 +30,9 @@ class FaultOptions:
     """How likely the power goes, or the process is killed, in the middle of a start."""
     rude_clients: int
     """Clients that half-close, vanish without a word, or do not read."""
+    late_lookups: float
+    failed_lookups: float
+    """How likely the name of a host is looked up for seconds, or not found."""
 
     @classmethod
     def draw(cls, random: Random) -> FaultOptions:
@@ -47,6 +50,8 @@ class FaultOptions:
             cut_starts=random.choice((0.0, 0.0, 0.5)),
             killed_starts=random.choice((0.0, 0.0, 0.5)),
             rude_clients=random.choice((0, 0, 1, 2)),
+            late_lookups=random.choice((0.0, 0.0, 0.1)),
+            failed_lookups=random.choice((0.0, 0.0, 0.2)),
         )
 
     @property

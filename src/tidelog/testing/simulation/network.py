@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from tidelog.testing.simulation.simulation import MS_US, Simulation
 from tidelog.world.files import Buffer
-from tidelog.world.network import BROKEN, PEER_CLOSED, READABLE, WRITABLE, Address
+from tidelog.world.network import BROKEN, PEER_CLOSED, READABLE, WRITABLE, Address, Loop, OnReady
 
 if TYPE_CHECKING:
     from tidelog.testing.simulation.host import SimulatedHost
@@ -40,6 +40,10 @@ class NetworkFaults:
     """Ends with a reset, at a time or within a frame."""
     small_window: float = 0.0
     """Takes a few hundred bytes at a time."""
+    late_lookups: float = 0.0
+    """A host's name is looked up for seconds."""
+    failed_lookups: float = 0.0
+    """A host's name is not found."""
 
 
 @dataclass(slots=True)
@@ -63,6 +67,7 @@ class SimulatedTransport:
         self.host = host
         self.peer: SimulatedTransport | None = None
         self.is_closed = False
+        self._loop: Loop | None = None
         self._network = network
         self._character = character
         self._inbox = bytearray()
@@ -75,6 +80,14 @@ class SimulatedTransport:
         self._error = 0
 
     # What the reactor's callbacks use
+
+    def attach(self, loop: Loop, on_ready: OnReady, events: int, /) -> None:
+        self._loop = loop
+        loop.register(self.fd, on_ready, events)
+
+    def watch(self, events: int, /) -> None:
+        assert self._loop is not None
+        self._loop.modify(self.fd, events)
 
     def receive_into(self, room: memoryview, /) -> int:
         self._check()
@@ -115,6 +128,9 @@ class SimulatedTransport:
         if self.is_closed:
             return
         self.is_closed = True
+        loop, self._loop = self._loop, None
+        if loop is not None:
+            loop.unregister(self.fd)
         self.host.forget(self)
         if self.peer is not None and not self._error:
             self._deliver_later(None)
@@ -150,9 +166,10 @@ class SimulatedTransport:
         self._is_connected = True
         self.host.became_ready(self)
 
-    def refused(self) -> None:
-        self._error = errno.ECONNREFUSED
-        self.host.became_ready(self)
+    def refused(self, code: int = errno.ECONNREFUSED) -> None:
+        if not self.is_closed:
+            self._error = code
+            self.host.became_ready(self)
 
     def reset(self) -> None:
         """The connection is gone, whatever was under way."""
@@ -282,13 +299,19 @@ class Network:
             del self._listening[accepting.address]
 
     def connect(self, host: SimulatedHost, address: Address) -> SimulatedTransport:
-        """Begins a connection, which stands or is refused a round trip later."""
+        """Begins a connection: the name is looked up, and a round trip later it stands, or is
+        refused."""
         character = self._draw_character()
         here = SimulatedTransport(self, host, character)
         there_at = self.delay_us(character.delay_us, character.jitter_us)
         self._next_port += 1
         peer: Address = (host.name, self._next_port)
-        self.simulation.after(there_at, lambda: self._arrive_at(address, here, peer))
+        lookup_us = self._draw_lookup_us()
+        if lookup_us < 0:
+            self.simulation.after(-lookup_us, lambda: here.refused(errno.EHOSTUNREACH))
+        else:
+            arrival_us = lookup_us + there_at
+            self.simulation.after(arrival_us, lambda: self._arrive_at(address, here, peer))
         return here
 
     def _arrive_at(self, address: Address, here: SimulatedTransport, peer: Address) -> None:
@@ -342,6 +365,18 @@ class Network:
         for address, accepting in list(self._listening.items()):
             if accepting.host is host:
                 del self._listening[address]
+
+    def _draw_lookup_us(self) -> int:
+        """How long a name is looked up; below zero when it is not found after this time."""
+        random, faults = self._random, self.faults
+        lookup_us = random.randrange(20, 2 * MS_US)
+        if random.random() < faults.late_lookups:
+            self.simulation.count("late look-ups")
+            lookup_us = random.randrange(10 * MS_US, 3000 * MS_US)
+        if random.random() < faults.failed_lookups:
+            self.simulation.count("failed look-ups")
+            return -lookup_us
+        return lookup_us
 
     def _draw_character(self) -> _Character:
         random, faults = self._random, self.faults

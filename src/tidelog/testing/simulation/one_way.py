@@ -28,9 +28,9 @@ class OneWayConnection:
         )
         if self._transport is None:
             self._transport = self._host.connect(self._address)
-            self._reactor.register(self._transport.fd, self._on_ready, READABLE | WRITABLE)
+            self._transport.attach(self._reactor, self._on_ready, READABLE | WRITABLE)
         else:
-            self._reactor.modify(self._transport.fd, READABLE | WRITABLE)
+            self._transport.watch(READABLE | WRITABLE)
 
     def _on_ready(self, ready: int) -> None:
         transport = self._transport
@@ -46,11 +46,10 @@ class OneWayConnection:
         except OSError:
             self._end()
             return
-        self._reactor.modify(transport.fd, READABLE)
+        transport.watch(READABLE)
 
     def _end(self) -> None:
         transport, self._transport = self._transport, None
         assert transport is not None
         self._outgoing.clear()
-        self._reactor.unregister(transport.fd)
         transport.close()

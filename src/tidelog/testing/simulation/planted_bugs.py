@@ -7,7 +7,6 @@ few seeds says that the simulator, or what it checks, is too weak.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from itertools import count
@@ -17,7 +16,8 @@ from tidelog.cluster.replication.partition import Partition, PartitionRead
 from tidelog.cluster.replication.waiting import Waiting
 from tidelog.protocol.errors import ApiError
 from tidelog.server.delayed import DelayedFetch, DelayedProduce
-from tidelog.server.network.connection import Connection
+from tidelog.server.network.frame_reader import FrameReader, Frames
+from tidelog.server.network.pipeline import Pipeline
 from tidelog.server.request import Request
 from tidelog.storage import log_loading, recovery
 from tidelog.storage.flush import Flush
@@ -352,30 +352,29 @@ def read_beyond_a_gap() -> Iterator[None]:
 @_plant
 def answer_out_of_order() -> Iterator[None]:
     """Of several answers that are ready, the last leaves first."""
-    put_out = Connection._put_out_pending
+    put_out = Pipeline.put_out
 
-    def reversed_answers(self: Connection) -> None:
-        pending = self._pending
-        if len(pending) > 1 and all(deferred.ready for deferred in pending):
-            self._pending = deque(reversed(pending))
-        put_out(self)
+    def reversed_answers(self: Pipeline) -> bool:
+        if len(self.pending) > 1 and all(deferred.ready for deferred in self.pending):
+            self.pending.reverse()
+        return put_out(self)
 
-    with _replaced(Connection, "_put_out_pending", reversed_answers):
+    with _replaced(Pipeline, "put_out", reversed_answers):
         yield
 
 
 @_plant
 def answer_twice() -> Iterator[None]:
     """Now and then an answer is sent a second time."""
-    respond = Connection.respond
+    respond = Pipeline.respond
     answers = count(1)
 
-    def respond_twice(self: Connection, request: Request, response: bytes) -> None:
+    def respond_twice(self: Pipeline, request: Request, response: bytes) -> None:
         respond(self, request, response)
         if next(answers) % 20 == 0:
             respond(self, request, response)
 
-    with _replaced(Connection, "respond", respond_twice):
+    with _replaced(Pipeline, "respond", respond_twice):
         yield
 
 
@@ -410,5 +409,12 @@ def forget_long_polls() -> Iterator[None]:
 @_plant
 def forget_backlog() -> Iterator[None]:
     """Requests that have to wait for an earlier one are dropped."""
-    with _replaced(Connection, "_keep_backlog", lambda self, backlog: None):
+    held = FrameReader.held
+
+    def drop_held(self: FrameReader) -> Frames:
+        for _ in held(self):
+            pass
+        return held(self)
+
+    with _replaced(FrameReader, "held", drop_held):
         yield

@@ -82,6 +82,8 @@ class Scenario:
                 stalls=options.stalling_network,
                 cut_later=options.cutting_network,
                 small_window=options.small_windows,
+                late_lookups=self.fault_options.late_lookups,
+                failed_lookups=self.fault_options.failed_lookups,
             ),
         )
         self.node = SimulatedNode(

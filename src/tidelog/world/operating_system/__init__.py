@@ -12,12 +12,12 @@ from typing import TextIO, TypeVar
 
 from tidelog.world.files import Files
 from tidelog.world.network import Accepting, Address, LocalPeer, Poller, Transport
+from tidelog.world.operating_system.connecting import ConnectingTransport, NameLookups
 from tidelog.world.operating_system.files import OsFiles
 from tidelog.world.operating_system.network import (
     EpollPoller,
     ListeningSocket,
     LocalListeningSocket,
-    connect,
 )
 from tidelog.world.operating_system.reachable_host import reachable_host
 from tidelog.world.operating_system.threads import WorkerThread, side_by_side
@@ -37,6 +37,7 @@ class OperatingSystem:
         self.files: Files = files or OsFiles()
         self.random: Random = SystemRandom()
         self.log_stream: TextIO | None = None
+        self._lookups = NameLookups()
 
     def wall_ms(self) -> int:
         return time_ns() // 1_000_000
@@ -63,7 +64,7 @@ class OperatingSystem:
         return LocalListeningSocket(f"tidelog-{self.random.randbytes(16).hex()}")
 
     def connect(self, address: Address) -> Transport:
-        return connect(address)
+        return ConnectingTransport(address, self._lookups)
 
     def start_worker(self, name: str, on_crash: OnCrash) -> Worker:
         return WorkerThread(name, on_crash)

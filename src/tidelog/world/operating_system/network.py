@@ -7,11 +7,12 @@ import os
 import select
 import socket
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from struct import Struct
 
 from tidelog.world.files import Buffer
-from tidelog.world.network import Address, LocalPeer
+from tidelog.world.network import Address, LocalPeer, Loop, OnReady
 
 _LOCAL_BACKLOG = 128
 _CREDENTIALS = Struct("iII")
@@ -21,25 +22,43 @@ _ROOT = 0
 class SocketTransport:
     """A stream over a socket. The calls of the hot path are the socket's own."""
 
-    __slots__ = ("_socket", "fd", "receive_into", "send")
+    __slots__ = ("_fd", "_loop", "_socket", "receive_into", "send", "watch")
+
+    watch: Callable[[int], None]
 
     def __init__(self, sock: socket.socket) -> None:
         sock.setblocking(False)
         self._socket = sock
-        self.fd = sock.fileno()
+        self._fd = sock.fileno()
+        self._loop: Loop | None = None
         self.receive_into = sock.recv_into
         self.send = sock.send
+
+    def attach(self, loop: Loop, on_ready: OnReady, events: int, /) -> None:
+        self._loop = loop
+        self.watch = partial(loop.modify, self._fd)
+        loop.register(self._fd, on_ready, events)
+
+    def hand_over(self, on_ready: OnReady, events: int) -> None:
+        """Call another one from now on."""
+        loop = self._loop
+        assert loop is not None
+        loop.unregister(self._fd)
+        loop.register(self._fd, on_ready, events)
 
     def send_gathered(self, parts: Sequence[Buffer], more: bool, /) -> int:
         return self._socket.sendmsg(parts, (), socket.MSG_MORE if more else 0)
 
     def send_file(self, fd: int, position: int, size_bytes: int, /) -> int:
-        return os.sendfile(self.fd, fd, position, size_bytes)
+        return os.sendfile(self._fd, fd, position, size_bytes)
 
     def pass_file(self, fd: int, data: bytes, /) -> int:
         raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
 
     def close(self) -> None:
+        loop, self._loop = self._loop, None
+        if loop is not None:
+            loop.unregister(self._fd)
         self._socket.close()
 
 
@@ -92,7 +111,7 @@ class ListeningSocket:
 
     def accept(self) -> tuple[SocketTransport, Address]:
         sock, peer = self._socket.accept()
-        _tune(sock)
+        tune(sock)
         if self._send_buffer_bytes > 0:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._send_buffer_bytes)
         # A socket for both versions of IP gives IPv4 addresses in the form of IPv6.
@@ -128,22 +147,8 @@ class LocalListeningSocket:
         self._socket.close()
 
 
-def connect(address: Address) -> SocketTransport:
-    """Begins to connect; the transport is writable when the connection stands."""
-    host, port = address
-    family, kind, protocol, _, resolved = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-    sock = socket.socket(family, kind, protocol)
-    try:
-        _tune(sock)
-        transport = SocketTransport(sock)
-        sock.connect_ex(resolved)
-    except OSError:
-        sock.close()
-        raise
-    return transport
-
-
-def _tune(sock: socket.socket) -> None:
+def tune(sock: socket.socket) -> None:
+    """The options that every stream of a node has."""
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
 

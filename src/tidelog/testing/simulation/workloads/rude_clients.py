@@ -18,11 +18,12 @@ from tidelog.protocol.apis.produce import (
     TopicProduceData,
 )
 from tidelog.protocol.errors import ProtocolError
-from tidelog.protocol.frames import FrameReader
 from tidelog.protocol.headers import decode_response, encode_request
 from tidelog.protocol.records import Record, encode_batch
 from tidelog.protocol.schema import Message
 from tidelog.protocol.topic_partition import TopicPartition
+from tidelog.server.network.frame_reader import FrameReader
+from tidelog.server.network.receive_buffer import ReceiveMemory
 from tidelog.testing.history import Operation, Outcome, Send, check_history
 from tidelog.testing.simulation.client import SimulatedClient
 from tidelog.testing.simulation.network import SimulatedTransport
@@ -36,6 +37,7 @@ _TOPIC = "rude"
 _PRODUCE_VERSION = 9
 _FETCH_VERSION = 11
 _FRAME_BYTES_MAX = 1 << 20
+_ARENA_BYTES = 64 * 1024
 _LOOK_S = 0.005
 _PATIENCE_S = 1.0
 _PATIENCE_IN_PEACE_S = 3.0  # a job may still be late from the time of faults
@@ -62,9 +64,12 @@ class RudeClients:
         client.start(self._read_behind_the_others(client))
 
     async def _read_behind_the_others(self, client: SimulatedClient) -> None:
-        """With the faults over, one that sends ahead gets all its answers."""
+        """With the faults over, who sends ahead gets all its answers, and so does who ends its
+        side of the stream behind its requests."""
         await list_offset(client, TopicPartition(_TOPIC, 0))
-        await _RudeClient(client, self.workspace).send_ahead_in_peace()
+        rude = _RudeClient(client, self.workspace)
+        await rude.send_ahead_in_peace(half_closes=False)
+        await rude.send_ahead_in_peace(half_closes=True)
         workspace = self.workspace
         await read_everything(client, workspace.partitions, workspace.history, read_committed=False)
 
@@ -100,20 +105,23 @@ class _RudeClient:
             stream.close()
             await client.sleep(client.random.random() * 0.2)
 
-    async def send_ahead_in_peace(self) -> None:
+    async def send_ahead_in_peace(self, *, half_closes: bool) -> None:
         stream = _Stream(self._client)
         if not await stream.is_connected():
             self._client.problem("cannot connect")
             return
-        await self._send_ahead(stream, _PATIENCE_IN_PEACE_S)
+        await self._send_ahead(stream, _PATIENCE_IN_PEACE_S, half_closes=half_closes)
         if stream.unanswered:
             self._client.problem(
                 f"{stream.unanswered} requests of {stream.answers + stream.unanswered} that were "
-                f"sent ahead were not answered in {_PATIENCE_IN_PEACE_S:g} s"
+                f"sent ahead{' and half-closed' if half_closes else ''} were not answered in "
+                f"{_PATIENCE_IN_PEACE_S:g} s"
             )
         stream.close()
 
-    async def _send_ahead(self, stream: _Stream, patience_s: float = _PATIENCE_S) -> None:
+    async def _send_ahead(
+        self, stream: _Stream, patience_s: float = _PATIENCE_S, *, half_closes: bool = False
+    ) -> None:
         random = self._client.random
         for _ in range(random.randint(2, 10)):
             if random.random() < 0.8:
@@ -121,6 +129,8 @@ class _RudeClient:
             else:
                 self._fetch(stream, max_wait_ms=random.choice((0, 20)))
         if await stream.flush():
+            if half_closes:
+                stream.transport.shut_down()
             await stream.read_for(patience_s)
 
     async def _half_close(self, stream: _Stream) -> None:
@@ -198,7 +208,7 @@ class _Stream:
         self.transport: SimulatedTransport = client.host.connect(client.connection.address)
         self.outgoing = bytearray()
         self._waiting: deque[tuple[int, int, int, Callable[[Message], None]]] = deque()
-        self._frames = FrameReader(_FRAME_BYTES_MAX)
+        self._frames = FrameReader(ReceiveMemory(arena_bytes=_ARENA_BYTES), _FRAME_BYTES_MAX)
         self._correlation_id = 0
         self.answers = 0
 

@@ -1,0 +1,1 @@
+"""What queries run in: Spark's session, its Java, its Python workers and their memory."""
