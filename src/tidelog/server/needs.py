@@ -3,8 +3,8 @@
 A handler declares its needs as data, in Kafka's words:
 
     NEEDS = (
-        Need(READ, GROUP, group_id),
-        Need(READ, TOPIC, topic_names, Refusal.ROW),
+        Need(AclOperation.READ, ResourceType.GROUP, group_id),
+        Need(AclOperation.READ, ResourceType.TOPIC, topic_names, Refusal.ROW),
     )
 
 They are all that a decision about a request rests on. What a client is not allowed shows in one of
