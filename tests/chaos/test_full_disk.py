@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests.compatibility.calls import batch, fetch_request, produce_request
+from tidelog.cluster.metadata.records.settings import ProducerIdsRecord
 from tidelog.protocol.apis.create_topics import CreatableTopic, CreateTopicsRequest
 from tidelog.protocol.apis.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from tidelog.protocol.errors import ErrorCode
@@ -166,15 +167,21 @@ def test_a_log_of_a_topic_that_was_deleted_after_its_disk_broke_is_set_aside(
                 topics=[DeleteTopicState(name="orders")], timeout_ms=10_000
             )
             assert client.call(request, 6).responses[0].error_code == 0
-        # With a snapshot nothing in the metadata tells of the topic any more.
-        node = broker.node
-        snapshotted = Event()
+        # With two snapshots nothing in the metadata tells of the topic any more.
+        metadata = broker.node.metadata
+        is_forgotten = Event()
 
-        def snapshot() -> None:
-            node.metadata.snapshot().when_done(lambda _: snapshotted.set())
+        def forget() -> None:
+            change = ProducerIdsRecord(next_producer_id=1_000_000)
+            snapshots = (
+                metadata.snapshot()
+                .then_wait(lambda _: metadata.propose([change]).committed)
+                .then_wait(lambda _: metadata.snapshot())
+            )
+            snapshots.then(lambda _: is_forgotten.set())
 
-        node.reactor.post(snapshot)
-        assert snapshotted.wait(30)
+        broker.node.reactor.post(forget)
+        assert is_forgotten.wait(30)
         broker.stop()
         disk.heal()
         broker.start()
