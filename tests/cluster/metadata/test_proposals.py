@@ -204,6 +204,8 @@ def test_a_full_disk_fails_what_is_in_flight_and_later_there_is_room(log: Log) -
     assert {code_of(each) for each in others} == {"KAFKA_STORAGE_ERROR"}
     assert log.metadata.latest is log.metadata.image
     assert log.metadata.image.next_producer_id == 1000
+    # What is asked now is answered from what is committed, and not from what has failed.
+    assert code_of(log.metadata.propose([])) == "committed"
     log.files.heal()
     again = log.propose(4000)
     log.metadata.settle()

@@ -134,7 +134,7 @@ class MetadataLog:
         self._waiting_records = 0
         self._is_publishing = False
         self._committed = self.image  # `image` and `_publications`
-        self._newest = Proposal(self.image, MetadataDelta(), (), 0, committed=Promise.of(None))
+        self._newest_committed: Promise[None] = Promise.of(None)  # of what `latest` is made of
         self._refusal: ApiError | None = None  # why nothing more can be proposed
         self._finished_jobs: deque[Callable[[], None]] = deque()
         self._sync_worker = world.start_worker(f"tidelog-metadata {directory}", on_crash)
@@ -371,7 +371,7 @@ class MetadataLog:
         if refusal is not None:
             return Proposal(latest, MetadataDelta(), (), now_ms, committed=Promise.failed(refusal))
         if not records and not control:
-            committed = self._newest.committed
+            committed = self._newest_committed
             return Proposal(latest, MetadataDelta(), (), now_ms, committed=committed)
         offset = latest.offset + len(control) + len(records)
         after, delta = latest.apply(records, offset, self.leader_epoch, now_ms)
@@ -381,7 +381,7 @@ class MetadataLog:
         values = [encode_record(record, metadata_version) for record in records]
         proposal = Proposal(after, delta, values, now_ms, control, voters)
         self.latest = after
-        self._newest = proposal
+        self._newest_committed = proposal.committed
         self._waiting.append(proposal)
         self._waiting_records += len(values)
         self._append_waiting()
@@ -473,6 +473,9 @@ class MetadataLog:
         self._waiting.clear()
         self._waiting_records = 0
         self.latest = self._committed
+        self._newest_committed = (
+            self._publications[-1].committed if self._publications else Promise.of(None)
+        )
         for proposal in in_flight:
             self._shielded(partial(proposal.committed.fail, error))
 
