@@ -453,6 +453,4 @@ class Lifetime(RuleBasedStateMachine):
 
 
 def test_any_order_of_events_gives_the_answers_in_order() -> None:
-    run_state_machine_as_test(  # type: ignore[no-untyped-call]
-        Lifetime, settings=settings(settings.default, stateful_step_count=60)
-    )
+    run_state_machine_as_test(Lifetime, settings=settings(settings.default, stateful_step_count=60))
