@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import pytest
 
 from tidelog.errors import TidelogError
@@ -75,6 +78,27 @@ def test_an_error_raised_on_the_way_fails_what_follows() -> None:
         raise TidelogError(f"not {value}")
 
     assert str(Promise.of(3).then(refuse).error) == "not 3"
+
+
+def test_a_failed_promise_leaves_no_cycle_to_the_collector() -> None:
+    def refuse(promise: Promise[int]) -> None:
+        try:
+            raise TidelogError("no")
+        except TidelogError as error:
+            promise.fail(error)
+
+    gc.collect()
+    gc.disable()
+    try:
+        promise: Promise[int] = Promise()
+        followed = promise.then(lambda value: value + 1).recover(_Expected, lambda _: 0)
+        refuse(promise)
+        gone = weakref.ref(followed.error or ValueError())
+        assert gone() is not None
+        del promise, followed
+        assert gone() is None
+    finally:
+        gc.enable()
 
 
 class _Expected(TidelogError):

@@ -27,7 +27,7 @@ class Promise(Generic[Value]):
         self.is_done = False
         self._value: Value | None = None
         self._error: TidelogError | None = None
-        self._callbacks: list[Callable[[Promise[Value]], None]] = []
+        self._callbacks: list[Callable[[Promise[Value]], None]] | None = None
 
     @classmethod
     def of(cls, value: Value) -> Promise[Value]:
@@ -64,7 +64,8 @@ class Promise(Generic[Value]):
     def fail(self, error: TidelogError) -> None:
         """There will be no value."""
         assert not self.is_done, "a promise is settled once"
-        self._error = error
+        # Its traceback has the frames that have this promise: work for the collector, each time.
+        self._error = error.with_traceback(None)
         self._settled()
 
     def settle_like(self, other: Promise[Value]) -> None:
@@ -82,6 +83,8 @@ class Promise(Generic[Value]):
         """
         if self.is_done:
             callback(self)
+        elif self._callbacks is None:
+            self._callbacks = [callback]
         else:
             self._callbacks.append(callback)
 
@@ -91,6 +94,9 @@ class Promise(Generic[Value]):
         made: Promise[Next] = Promise()
 
         def done(promise: Promise[Value]) -> None:
+            if promise.error is not None:
+                made.fail(promise.error)
+                return
             try:
                 value = make(promise.result())
             except TidelogError as error:
@@ -106,6 +112,9 @@ class Promise(Generic[Value]):
         following: Promise[Next] = Promise()
 
         def done(promise: Promise[Value]) -> None:
+            if promise.error is not None:
+                following.fail(promise.error)
+                return
             try:
                 step = go_on(promise.result())
             except TidelogError as error:
@@ -138,7 +147,9 @@ class Promise(Generic[Value]):
 
     def _settled(self) -> None:
         self.is_done = True
-        callbacks, self._callbacks = self._callbacks, []
+        callbacks, self._callbacks = self._callbacks, None
+        if callbacks is None:
+            return
         first_failure: Exception | None = None
         for callback in callbacks:
             try:

@@ -171,8 +171,7 @@ def test_a_log_of_a_topic_that_was_deleted_after_its_disk_broke_is_set_aside(
         snapshotted = Event()
 
         def snapshot() -> None:
-            node.metadata.snapshot()
-            snapshotted.set()
+            node.metadata.snapshot().when_done(lambda _: snapshotted.set())
 
         node.reactor.post(snapshot)
         assert snapshotted.wait(30)

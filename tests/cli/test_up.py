@@ -149,13 +149,15 @@ def test_a_server_properties_of_kafka_runs_and_one_line_tells_what_has_no_effect
         ("listeners=SASL_PLAINTEXT://127.0.0.1:0", "asks for SASL_PLAINTEXT"),
         ("authorizer.class.name=com.example.Authorizer", "there is no authorizer"),
         ("num.partitons=3", "Did you mean num.partitions?"),
+        ("listeners=SSL://:9093 --listen 127.0.0.1:0", "--listen and --set listeners="),
     ],
 )
 def test_a_node_that_would_not_do_what_it_is_told_does_not_start(
     tmp_path: Path, setting: str, reason: str
 ) -> None:
+    up = [sys.executable, "-m", "tidelog", "up", "--data", str(tmp_path / "data")]
     ended = subprocess.run(
-        [sys.executable, "-m", "tidelog", "up", "--data", str(tmp_path / "data"), "-s", setting],
+        [*up, "-s", *setting.split(" ")],
         capture_output=True,
         text=True,
         timeout=60,
@@ -165,3 +167,22 @@ def test_a_node_that_would_not_do_what_it_is_told_does_not_start(
     assert reason.lower() in ended.stderr.lower()
     assert "Traceback" not in ended.stderr
     assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize("name", ["meta.properties", "__cluster_metadata-0"])
+def test_a_node_that_cannot_read_its_data_says_so_and_leaves_it_alone(
+    tmp_path: Path, name: str
+) -> None:
+    (tmp_path / name).symlink_to(name)  # stands for any error of the disk
+    ended = subprocess.run(
+        [sys.executable, "-m", "tidelog", "up", "--data", str(tmp_path), "--listen", "127.0.0.1:0"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ended.returncode != 0
+    assert ended.stderr.startswith("error: ")
+    assert str(tmp_path / name) in ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert (tmp_path / name).is_symlink()

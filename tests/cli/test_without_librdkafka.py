@@ -2,18 +2,26 @@
 
 import subprocess
 import sys
+import tomllib
+from pathlib import Path
 
 import pytest
 
 from tidelog.testing import Broker
 
+_ROOT = Path(__file__).parents[2]
+
 # An entry of None makes every import of the name fail as if it were not installed.
 _MAIN = "import sys; sys.modules['confluent_kafka'] = None; from tidelog.cli import main; main()"
 
 
-def run_without(*arguments: str) -> subprocess.CompletedProcess[str]:
+def run_without(*arguments: str, given: str = "") -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-c", _MAIN, *arguments], capture_output=True, text=True, check=False
+        [sys.executable, "-c", _MAIN, *arguments],
+        input=given,
+        capture_output=True,
+        text=True,
+        check=False,
     )
 
 
@@ -26,16 +34,32 @@ def test_commands_that_do_without_it(broker: Broker, arguments: tuple[str, ...])
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("command", ["produce", "consume", "bench"])
-def test_commands_that_need_it_say_so(command: str) -> None:
-    done = run_without(command, "topic")
+def test_records_go_in_and_come_out_without_it(broker: Broker, topic: str) -> None:
+    where = ("-b", broker.bootstrap_servers)
+    done = run_without("produce", topic, "-z", "lz4", *where, given="one\ntwo\n")
+    assert done.returncode == 0, done.stderr
+    for group in ((), ("-g", f"g-{topic}")):
+        done = run_without("consume", topic, *group, *where)
+        assert (done.returncode, done.stdout) == (0, "one\ntwo\n"), done.stderr
+
+
+def test_the_command_that_needs_it_says_so() -> None:
+    done = run_without("bench", "produce")
     assert done.returncode == 1
-    needs = f'error: tidelog {command} needs confluent-kafka: pip install "tidelog[client]"'
+    needs = 'error: tidelog bench needs confluent-kafka: pip install "tidelog[client]"'
     assert done.stderr.strip() == needs
 
 
-def test_the_sdk_says_so_too() -> None:
-    code = "import sys; sys.modules['confluent_kafka'] = None; from tidelog.client import connect"
+@pytest.mark.parametrize("name", ["connect", "Client", "Worker", "Subscription"])
+def test_the_sdk_says_so_too(name: str) -> None:
+    code = f"import sys; sys.modules['confluent_kafka'] = None; from tidelog.client import {name}"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    told = 'tidelog.client.connect needs confluent_kafka: pip install "tidelog[client]"'
+    told = f'tidelog.client.{name} needs confluent_kafka: pip install "tidelog[client]"'
     assert told in done.stderr
+
+
+def test_the_core_install_does_without_it() -> None:
+    project = tomllib.loads((_ROOT / "pyproject.toml").read_text())["project"]
+    core = " ".join(project["dependencies"])
+    assert "confluent" not in core
+    assert any("confluent-kafka" in each for each in project["optional-dependencies"]["client"])

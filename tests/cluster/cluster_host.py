@@ -1,4 +1,4 @@
-"""A controller and the image it decides on, without a log: decisions count at once."""
+"""An image and what decisions on it need, without a log: decisions count at once."""
 
 from __future__ import annotations
 
@@ -7,11 +7,15 @@ from collections.abc import Sequence
 from random import Random
 from typing import TypeVar
 
-from tidelog.cluster.controller.broker_lifecycle import BrokerRegistration
-from tidelog.cluster.controller.controller import Controller
+from tidelog.cluster.controller.broker_lifecycle import (
+    BrokerRegistration,
+    fence_broker,
+    register_broker,
+    unfence_broker,
+)
 from tidelog.cluster.controller.controller_settings import ControllerSettings
 from tidelog.cluster.controller.decision import Decision
-from tidelog.cluster.controller.topic_changes import NewTopic
+from tidelog.cluster.controller.topic_changes import NewTopic, create_topics
 from tidelog.cluster.features import DEFAULT_METADATA_VERSION, initial_levels
 from tidelog.cluster.metadata.image import Endpoint, MetadataDelta, MetadataImage, PartitionImage
 from tidelog.cluster.metadata.records.settings import FeatureLevelRecord
@@ -37,11 +41,9 @@ class ClusterHost:
         metadata_version: int = DEFAULT_METADATA_VERSION,
     ) -> None:
         ids = itertools.count(1000)
-        self.controller = Controller(
-            settings or ControllerSettings(node_id=broker_ids[0]),
-            random=Random(7),
-            new_id=lambda: broker_uuid(next(ids)),
-        )
+        self.settings = settings or ControllerSettings(node_id=broker_ids[0])
+        self.random = Random(7)
+        self.new_id = lambda: broker_uuid(next(ids))
         self.image = MetadataImage()
         self.delta = MetadataDelta()
         self.records: list[Message] = []
@@ -76,28 +78,29 @@ class ClusterHost:
         stopped_cleanly: bool = True,
         log_dirs: int = 1,
     ) -> int:
+        known = self.image.brokers.get(broker_id)
         registration = BrokerRegistration(
             broker_id,
             broker_uuid(incarnation),
             (Endpoint("PLAINTEXT", "localhost", 9000 + broker_id),),
             rack,
             tuple(broker_uuid(100 * broker_id + index) for index in range(log_dirs)),
-            stopped_cleanly=stopped_cleanly,
+            previous_epoch=known.epoch if known is not None and stopped_cleanly else -1,
         )
-        return self.decide(
-            self.controller.register_broker(registration, self.image, self.image.offset + 1)
-        )
+        return self.decide(register_broker(registration, self.image, self.image.offset + 1))
 
     def unfence(self, broker_id: int) -> None:
         epoch = self.image.brokers[broker_id].epoch
-        self.decide(self.controller.unfence_broker(broker_id, epoch, self.image))
+        self.decide(unfence_broker(broker_id, epoch, self.image, self.settings))
 
     def fence(self, broker_id: int) -> None:
-        self.decide(self.controller.fence_broker(broker_id, self.image))
+        self.decide(fence_broker(broker_id, self.image, self.settings))
 
     def create(self, name: str, **arguments: object) -> None:
         topic = NewTopic(name)._replace(**arguments)  # type: ignore[arg-type]
-        (row,) = self.decide(self.controller.create_topics([topic], self.image))
+        (row,) = self.decide(
+            create_topics([topic], self.image, self.settings, self.random, self.new_id)
+        )
         assert row.error is None, row
 
     def partition(self, topic: str, index: int = 0) -> PartitionImage:

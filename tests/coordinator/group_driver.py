@@ -45,6 +45,7 @@ from tidelog.protocol.consumer_protocol import (
     encode_subscription,
 )
 from tidelog.protocol.errors import ApiError, ErrorCode
+from tidelog.protocol.uuids import ZERO_UUID
 
 
 class Ticket(Promise[Any]):
@@ -380,13 +381,16 @@ class Driver:
         require_stable: bool = False,
         member_id: str | None = None,
         epoch: int = -1,
+        by_id: bytes = ZERO_UUID,
     ) -> Any:
         """The row of one partition; the group's error if it has one."""
         request = OffsetFetchRequestGroup(
             group_id=group,
             member_id=member_id,
             member_epoch=epoch,
-            topics=[OffsetFetchRequestTopics(name=topic, partition_indexes=[partition])],
+            topics=[
+                OffsetFetchRequestTopics(name=topic, topic_id=by_id, partition_indexes=[partition])
+            ],
         )
         response = self.shard.offsets.fetch(request, require_stable=require_stable)
         if response.error_code:

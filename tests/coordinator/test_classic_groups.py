@@ -122,6 +122,20 @@ def test_a_silent_member_loses_its_session() -> None:
     assert driver.heartbeat(other, 1) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
+def test_a_late_sync_keeps_a_session_alive() -> None:
+    driver = Driver()
+    tickets = [driver.join(version=3) for _ in range(2)]
+    driver.advance(1)
+    leader = tickets[0].response.leader
+    (follower,) = [t.response.member_id for t in tickets if t.response.member_id != leader]
+    assert driver.sync(leader, 1, {follower: b"late"}).response.error_code == NONE
+    driver.advance(9_000)
+    assert driver.heartbeat(leader, 1) == NONE
+    assert driver.sync(follower, 1).response.assignment == b"late"
+    driver.advance(9_000)
+    assert driver.heartbeat(follower, 1) == NONE
+
+
 def test_offset_commits_keep_a_session_alive() -> None:
     driver = Driver()
     (member,) = driver.stable_group(1, session_ms=10_000)

@@ -301,6 +301,54 @@ def test_a_heartbeat_that_the_log_refuses_changes_nothing() -> None:
     assert driver.consumer("a", 1).member_epoch == 2
 
 
+def test_the_session_of_a_member_goes_on_when_the_log_refuses_that_it_leaves() -> None:
+    driver = Driver()
+    driver.consumer("a", 0, instance_id="one")
+    driver.refuse = ErrorCode.KAFKA_STORAGE_ERROR
+    with pytest.raises(ApiError):
+        driver.consumer("a", -1, instance_id="one")
+    assert refused(driver, "a2", 0, instance_id="one") == ErrorCode.UNRELEASED_INSTANCE_ID
+    driver.advance(45_001)
+    assert driver.shard.describe_consumer("g").group_state == "Empty"
+    assert driver.consumer("a2", 0, instance_id="one").member_id == "a2"
+
+
+def test_a_member_whose_session_is_over_is_removed_though_the_log_refuses_it_first() -> None:
+    driver = Driver()
+    driver.consumer("a", 0)
+    driver.refuse = ErrorCode.KAFKA_STORAGE_ERROR
+    driver.advance(45_001)
+    assert driver.refuse is None
+    assert driver.shard.describe_consumer("g").group_state != "Empty"
+    driver.advance(1_000)
+    assert driver.shard.describe_consumer("g").group_state == "Empty"
+
+
+def test_a_member_that_does_not_revoke_is_removed_though_the_log_refuses_it_first() -> None:
+    driver = Driver()
+    driver.consumer("a", 0, rebalance_ms=1_000)
+    driver.consumer("b", 0)
+    assert driver.assigned(driver.consumer("a", 1)) == {"t": {0, 1}}
+    driver.refuse = ErrorCode.KAFKA_STORAGE_ERROR
+    driver.advance(1_000)
+    assert driver.refuse is None
+    assert driver.consumer("a", 1).member_epoch == 1
+    driver.advance(1_000)
+    assert refused(driver, "a", 1) == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_member_has_its_time_to_revoke_though_the_log_refuses_what_it_revoked() -> None:
+    driver = Driver()
+    driver.consumer("a", 0, rebalance_ms=1_000)
+    driver.consumer("b", 0)
+    driver.consumer("a", 1)
+    driver.refuse = ErrorCode.KAFKA_STORAGE_ERROR
+    with pytest.raises(ApiError):
+        driver.consumer("a", 1, owned={"t": {0, 1}})
+    driver.advance(1_000)
+    assert refused(driver, "a", 1) == ErrorCode.UNKNOWN_MEMBER_ID
+
+
 def test_a_group_may_have_its_own_timers_within_the_limits() -> None:
     driver = Driver()
     settings = {"consumer.session.timeout.ms": "50000", "consumer.heartbeat.interval.ms": "1"}

@@ -207,6 +207,19 @@ def test_classic_members_join_and_leave_a_consumer_group() -> None:
     assert driver.assigned(driver.consumer("a", 2, owned={"t": {0, 1}})) == {"t": {0, 1, 2, 3}}
 
 
+def test_a_classic_member_that_leaves_is_removed_though_the_log_refuses_it_first() -> None:
+    driver = Driver()
+    driver.consumer("a", 0)
+    protocols = [("range", subscription("t"))]
+    joined = driver.join_with_id(protocols=protocols, session_ms=10_000)
+    member, generation = joined.response.member_id, joined.response.generation_id
+    driver.refuse = ErrorCode.KAFKA_STORAGE_ERROR
+    assert driver.leave(member) == [ErrorCode.KAFKA_STORAGE_ERROR]
+    assert driver.heartbeat(member, generation) != ErrorCode.UNKNOWN_MEMBER_ID
+    driver.advance(10_001)
+    assert driver.heartbeat(member, generation) == ErrorCode.UNKNOWN_MEMBER_ID
+
+
 def test_a_classic_member_that_does_not_rejoin_is_fenced() -> None:
     driver = Driver()
     leader, other = classic_pair(driver)

@@ -2,10 +2,12 @@ from dataclasses import replace
 
 import pytest
 
-from tests.coordinator.group_driver import FAST, Driver, subscription
+from tests.coordinator.group_driver import FAST, Driver, FakeTopics, subscription, topic_id
 from tidelog.coordinator.groups.client_context import ClientContext
 from tidelog.coordinator.offsets import CommittedOffset, Offsets
 from tidelog.coordinator.records.consumer_offsets import CONSUMER_OFFSETS
+from tidelog.coordinator.records.offset import OffsetCommitKey, OffsetCommitValue
+from tidelog.coordinator.shard import CoordinatorRecord
 from tidelog.protocol.apis.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
@@ -18,6 +20,7 @@ from tidelog.protocol.apis.txn_offset_commit import (
     TxnOffsetCommitRequestTopic,
 )
 from tidelog.protocol.errors import ApiError, ErrorCode, ProtocolError
+from tidelog.protocol.uuids import ZERO_UUID
 
 NONE = ErrorCode.NONE
 DAY_MS = 24 * 3600 * 1000
@@ -293,9 +296,60 @@ def test_offsets_of_a_connect_group_are_not_deleted_under_it() -> None:
     assert delete_offsets(driver, "t") == ErrorCode.NON_EMPTY_GROUP
 
 
+def test_what_is_written_names_the_topic_by_its_id() -> None:
+    driver = Driver()
+    driver.commit(offset=10, metadata="m")
+    commit_in_transaction(driver, 11)
+    written = [value.hex() for _, value, _, _ in driver.log if value is not None]
+    time_ms = f"{driver.now_ms:016x}"
+    by_id = f"01 00 10 {topic_id('t').hex()}".replace(" ", "")
+    assert written == [
+        f"0004 000000000000000a 00000002 026d {time_ms}".replace(" ", "") + by_id,
+        f"0004 000000000000000b ffffffff 037478 {time_ms}".replace(" ", "") + by_id,
+    ]
+    # A time of expiry is known to version 1 only, and that knows no ids.
+    driver.commit(offset=10, retention_ms=1000)
+    assert driver.log[-1][1] is not None
+    assert driver.log[-1][1][:2] == b"\0\1"
+
+
+def test_an_offset_in_a_topic_that_was_made_again_is_not_one_in_the_new_topic() -> None:
+    driver = Driver()
+    driver.commit()
+    driver.commit(partition=1, retention_ms=1_000_000)
+    # The coordinator was away when the topic was deleted, so that the offset has stayed.
+    driver.topics = FakeTopics().with_topic("t", 4, generation=1)
+    driver.restart()
+    assert driver.fetch(by_id=topic_id("t", 1)).committed_offset == -1
+    assert driver.fetch().committed_offset == 7, "by name it is told, as Kafka does"
+    assert driver.fetch(partition=1, by_id=topic_id("t", 1)).committed_offset == 7
+    driver.commit(offset=2)
+    assert driver.fetch(by_id=topic_id("t", 1)).committed_offset == 2
+
+
+@pytest.mark.parametrize("metadata", ["", "m", "é" * 40, "x" * 126, "x" * 127, "x" * 300])
+@pytest.mark.parametrize("by_id", [topic_id("t"), ZERO_UUID])
+def test_offsets_of_every_shape_are_loaded_by_bytes(metadata: str, by_id: bytes) -> None:
+    value = OffsetCommitValue(
+        offset=5, leader_epoch=1, metadata=metadata, commit_timestamp=100, topic_id=by_id
+    )
+    for version in (3, 4):
+        offsets = Offsets()
+        record = CoordinatorRecord(
+            OffsetCommitKey(group="g", topic="t", partition=3), value, version
+        )
+        key, encoded = CONSUMER_OFFSETS.encode(record)
+        offsets.replay_bytes(key, encoded, -1)
+        known = by_id if version == 4 else ZERO_UUID
+        assert offsets.get("g", "t", 3) == CommittedOffset(5, 1, metadata, 100, -1, 1, known)
+
+
 def test_loading_by_bytes_is_the_same_as_replaying_records() -> None:
     offsets = Offsets()
     records = [
+        offsets.commit_record(
+            "g", "töpic", 2, CommittedOffset(4, 1, "", 100, -1, 0, topic_id("töpic"))
+        ),
         offsets.commit_record("g", "töpic", 3, CommittedOffset(5, 1, "m", 100, -1, 0)),
         offsets.commit_record("g", "t", 0, CommittedOffset(6, -1, "", 100, 200, 0)),
         offsets.commit_record("h", "t", 0, CommittedOffset(7, 2, "x" * 300, 100, -1, 0)),
@@ -311,10 +365,16 @@ def test_loading_by_bytes_is_the_same_as_replaying_records() -> None:
         by_bytes.replay_bytes(key, value, -1)
     for group in ("g", "h"):
         assert by_record.of_group(group) == by_bytes.of_group(group)
-    assert by_bytes.get("g", "töpic", 3) == CommittedOffset(5, 1, "m", 100, -1, 1)
+    assert by_bytes.get("g", "töpic", 3) == CommittedOffset(5, 1, "m", 100, -1, 2)
 
 
 @pytest.mark.parametrize("key", [b"\0\1\0\5g", b"\0\1\0\1g\0\1t\0", b"\0\1\0\1\xff\0\1t\0\0\0\0"])
 def test_malformed_offset_records_are_found_out(key: bytes) -> None:
     with pytest.raises(ProtocolError):
         Offsets().replay_bytes(key, b"\0\3" + bytes(30), -1)
+
+
+@pytest.mark.parametrize("value", [b"\0\4", b"\0\4" + bytes(21), b"\0\3" + bytes(15), b"\0"])
+def test_malformed_offsets_are_found_out(value: bytes) -> None:
+    with pytest.raises(ProtocolError):
+        Offsets().replay_bytes(b"\0\1\0\1g\0\1t\0\0\0\0", value, -1)

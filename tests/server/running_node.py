@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
+from tidelog.promise import Promise
 from tidelog.protocol.apis.create_topics import CreatableTopic, CreateTopicsRequest
 from tidelog.protocol.apis.create_topics import CreatableTopicConfig as TopicConfig
 from tidelog.server.configuration.node_config import NodeConfig
 from tidelog.server.node import Node
 from tidelog.testing.wire import WireClient
+from tidelog.world.files import Files
 from tidelog.world.operating_system import OperatingSystem
 
 Result = TypeVar("Result")
@@ -30,10 +33,12 @@ _FOR_TESTS = {
 class RunningNode:
     """A node that serves on a thread of its own."""
 
-    def __init__(self, data: Path, settings: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, data: Path, settings: dict[str, str] | None = None, files: Files | None = None
+    ) -> None:
         self.data = data
         config = NodeConfig({**_FOR_TESTS, "log.dirs": str(data), **(settings or {})})
-        self.node = Node(config, OperatingSystem())
+        self.node = Node(config, OperatingSystem(files))
         self.node.start()
         self.host, self.port = self.node.addresses[0]
         self._clients: list[WireClient] = []
@@ -73,6 +78,21 @@ class RunningNode:
         if errors:
             raise errors[0]
         return results[0]
+
+    def wait_for(self, ask: Callable[[], Promise[Result]]) -> Result:
+        """Run `ask` on the node's loop and return what its promise comes to."""
+        done = threading.Event()
+        promise = self.call(ask)
+        self.call(lambda: promise.when_done(lambda _: done.set()))
+        assert done.wait(_TIMEOUT_S), "the promise is not settled"
+        return promise.result()
+
+    def wait_until(self, holds: Callable[[Node], bool]) -> None:
+        """Wait until something holds for the node, as its loop sees it."""
+        deadline = time.monotonic() + _TIMEOUT_S
+        while not self.call(lambda: holds(self.node)):
+            assert time.monotonic() < deadline, "it does not come true"
+            time.sleep(0.005)
 
     def create_topic(self, name: str, partitions: int = 1, **configs: str) -> bytes:
         """Create a topic; `retention_ms="5"` is its setting retention.ms. Returns its id."""

@@ -174,6 +174,7 @@ def test_an_upgrade_past_3_7_brings_the_log_directories_into_the_registration(
     update(node, "metadata.version", 16, UPGRADE)
     assert node.call(lambda: node.node.image.brokers[1]) is before
     update(node, "metadata.version", 30, UPGRADE)
+    node.wait_until(lambda node: bool(node.image.brokers[1].log_dirs))
     after = node.call(lambda: node.node.image.brokers[1])
     assert after == before._replace(log_dirs=after.log_dirs)
     assert len(after.log_dirs) == 1

@@ -65,6 +65,18 @@ def test_the_override_of_an_address_counts_at_once(start_node: StartNode) -> Non
     assert not is_served(node)
 
 
+def test_stored_settings_that_would_keep_everybody_out_do_not_keep_the_node_from_starting(
+    start_node: StartNode,
+) -> None:
+    node = start_node(max_connections_per_ip_overrides="127.0.0.1:100")
+    limit = ("max.connections.per.ip", SET, "0")
+    assert change(node.client(), BROKER, "1", limit, ("log.cleaner.backoff.ms", SET, "77")) == 0
+    node.stop()
+    node = start_node()  # the file has lost the overrides that this relied on
+    assert is_served(node)
+    assert node.node.config.log_cleaner_backoff_ms == 77
+
+
 def test_a_listener_has_a_limit_of_its_own(tmp_path: Path) -> None:
     listeners = "INSIDE://127.0.0.1:0,OUTSIDE://127.0.0.1:0"
     limit = {"listener.name.outside.max.connections": "1"}
@@ -208,7 +220,7 @@ def test_metadata_gets_a_snapshot_after_so_many_bytes(tmp_path: Path) -> None:
     )
     try:
         node.create_topic("orders", partitions=5)
-        node.call(lambda: node.node.metadata.snapshot_if_due(node.node.now_ms()))
-        assert list((tmp_path / "data" / "__cluster_metadata-0").glob("*.checkpoint"))
+        metadata = tmp_path / "data" / "__cluster_metadata-0"
+        node.wait_until(lambda _: bool(list(metadata.glob("*.checkpoint"))))
     finally:
         node.stop()

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.groups.librdkafka_member import eventually
 from tests.server.batches import batch, fetch_request, produce, produce_request, rows, values
 from tests.server.running_node import RunningNode
+from tidelog.cluster.metadata.records.settings import ProducerIdsRecord
 from tidelog.protocol.apis.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from tidelog.protocol.errors import ErrorCode
 from tidelog.server.local_partitions import UnknownLogsError
@@ -59,12 +61,19 @@ def _read(node: RunningNode) -> list[list[bytes]]:
 
 
 def _delete_topic(node: RunningNode) -> None:
-    """And a snapshot, after which nothing in the metadata tells of the topic."""
+    """And two snapshots, after which nothing in the metadata tells of the topic."""
     request = DeleteTopicsRequest(topics=[DeleteTopicState(name="orders")], timeout_ms=10_000)
     with node.client() as client:
         (row,) = client.call(request, 6).responses
     assert row.error_code == 0
-    node.call(node.node.metadata.snapshot)
+    store, metadata = node.node.store, node.node.metadata
+    eventually(lambda: not node.call(lambda: store.is_deleting), "the logs are gone")
+    node.wait_for(metadata.snapshot)
+    node.wait_for(
+        lambda: metadata.propose([ProducerIdsRecord(next_producer_id=1_000_000)]).committed
+    )
+    node.wait_for(metadata.snapshot)
+    assert node.call(metadata.removed_topic_ids) == frozenset()
 
 
 def _partition_in(directory: Path) -> int:
@@ -150,7 +159,13 @@ def test_a_partition_whose_directory_is_away_waits_for_it(directories: TwoDirect
     with node.client() as client:
         request = produce_request("orders", {away: batch(b"lost")})
         row = client.call(request, 9).responses[0].partition_responses[0]
-        assert row.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert row.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        topic_id = node.node.image.topics_by_name["orders"].topic_id
+        row = client.call(produce_request(topic_id, {away: batch(b"lost")}), 13).responses[0]
+        assert row.partition_responses[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        for topic, version in (("orders", 12), (topic_id, 13)):
+            (found,) = rows(client.call(fetch_request(topic, {away: 0}), version)).values()
+            assert found.error_code == ErrorCode.KAFKA_STORAGE_ERROR
         assert produce(client, "orders", b"more", partition=1 - away) == 1
     node.create_topic("new")  # has no log elsewhere
     with node.client() as client:

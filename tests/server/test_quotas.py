@@ -18,6 +18,7 @@ from tidelog.protocol.apis.api_versions import ApiVersionsRequest
 from tidelog.protocol.apis.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from tidelog.protocol.apis.create_topics import CreatableTopic, CreateTopicsRequest
 from tidelog.protocol.apis.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from tidelog.protocol.apis.metadata import MetadataRequest, MetadataRequestTopic
 from tidelog.protocol.errors import ErrorCode
 from tidelog.testing.wire import ConnectionEnded, WireClient
 
@@ -151,6 +152,18 @@ def test_partitions_count_when_they_are_added_and_when_they_go(limited: WireClie
     codes, throttle_ms = _delete(limited, ["other", "used"], 6)
     assert codes == [0, refused]
     assert throttle_ms > 0
+
+
+def test_topics_that_come_into_being_unasked_count_for_the_client(
+    served: RunningNode, limited: WireClient
+) -> None:
+    """The client does not know the quota here: it asks again for what is unknown."""
+    names = [f"auto-{number}" for number in range(3)]
+    request = MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in names])
+    codes = [row.error_code for row in limited.call(request, 12).topics]
+    assert codes == [0, *[ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 2]
+    with served.client() as free:
+        assert [row.error_code for row in free.call(request, 12).topics] == [0, 0, 0]
 
 
 @pytest.mark.parametrize("version", [2, 5])

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from tests.storage.log_making import FILES
 from tidelog.storage.files import CorruptFileError
 from tidelog.storage.leader_epochs import FILE_NAME, EpochEntry, LeaderEpochCache
+from tidelog.testing.faults import FaultyFiles
 
 
 def make_cache(directory: Path, *entries: tuple[int, int]) -> LeaderEpochCache:
@@ -79,3 +80,29 @@ def test_truncation_never_changes_the_epoch_of_what_stays(
     assert {offset: cache.epoch_for_offset(offset) for offset in range(start, end)} == before
     assert all(entry.start_offset >= start or entry is cache.entries[0] for entry in cache.entries)
     assert all(isinstance(entry, EpochEntry) for entry in cache.entries)
+
+
+def test_an_epoch_that_finds_no_room_is_not_assigned(tmp_path: Path) -> None:
+    files = FaultyFiles(tmp_path)
+    cache = LeaderEpochCache(files, tmp_path, [])
+    cache.assign(1, 0)
+    files.space_bytes = files.used_bytes
+    with pytest.raises(OSError, match="No space left"):
+        cache.assign(2, 10)
+    assert (cache.entries, cache.latest_epoch) == ([(1, 0)], 1)
+    files.heal()
+    cache.assign(2, 10)
+    assert LeaderEpochCache.load(files, tmp_path).entries == [(1, 0), (2, 10)]
+
+
+def test_epochs_are_forgotten_when_the_disk_is_full(tmp_path: Path) -> None:
+    files = FaultyFiles(tmp_path)
+    cache = LeaderEpochCache(files, tmp_path, [])
+    cache.assign(1, 0)
+    cache.assign(2, 10)
+    files.space_bytes = files.used_bytes
+    cache.advance_start(15)
+    assert cache.entries == [(2, 15)]
+    files.heal()
+    cache.assign(3, 20)
+    assert LeaderEpochCache.load(files, tmp_path).entries == [(2, 15), (3, 20)]

@@ -3,6 +3,7 @@
 import errno
 import os
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -394,6 +395,39 @@ def test_a_failed_sync_of_a_checkpoint_takes_the_directory_offline(tmp_path: Pat
     assert not (tmp_path / ".kafka_cleanshutdown").exists()
 
 
+def test_a_deletion_is_under_way_until_no_crash_can_undo_it(tmp_path: Path) -> None:
+    files = FaultyFiles(tmp_path)
+    store = open_store(tmp_path, files=files)
+    log = store.create(ORDERS, TOPIC_ID, LogConfig())
+    other = store.create(TopicPartition("other", 0), TOPIC_ID, LogConfig())
+    store.commit()
+    assert not store.is_deleting
+    store.delete(ORDERS)
+    assert store.is_deleting
+    store.commit()
+    assert not store.is_deleting
+    assert not log.directory.exists()
+    files.fail(other.directory, error=errno.ENOSPC)  # that its folder gets another name
+    store.delete(other.topic_partition)
+    store.commit()
+    assert store.is_deleting
+    store.close(clean=False)
+
+
+def test_a_sync_that_fails_at_the_very_end_leaves_no_clean_directory(tmp_path: Path) -> None:
+    """The error comes from a job in the background, and the loop that would hear of it is over."""
+    files = FaultyFiles(tmp_path)
+    world = InlineWorld(files, now_ms=1000)
+    posted: list[Callable[[], None]] = []
+    store = LogStore.open([tmp_path], SMALL, world=world, post=posted.append)
+    files.fail(tmp_path / "orders-0", only="sync")
+    store.create(ORDERS, TOPIC_ID, LogConfig())
+    assert store.directories[0].online
+    files.heal()
+    store.close()
+    assert not (tmp_path / ".kafka_cleanshutdown").exists()
+
+
 def test_a_disk_that_fails_at_the_start_is_offline_and_the_others_serve(tmp_path: Path) -> None:
     files = FaultyFiles(tmp_path)
     store = open_store(tmp_path / "1", tmp_path / "2", files=files)
@@ -429,6 +463,24 @@ def test_a_full_disk_answers_an_error_and_heals(tmp_path: Path) -> None:
     files = files.power_cut(tmp_path / "after", seed=3)
     store = open_store(files.root, files=files)
     assert values_of(store.logs[ORDERS]) == [b"a", b"b"]
+    store.close()
+
+
+def test_the_start_of_a_log_moves_when_the_disk_is_full(tmp_path: Path) -> None:
+    """To delete records is how an operator gets room."""
+    files = FaultyFiles(tmp_path)
+    store = open_store(tmp_path, files=files)
+    log = store.create(ORDERS, TOPIC_ID, LogConfig())
+    append(log, b"a", b"b")
+    store.commit()
+    files.space_bytes = files.used_bytes
+    log.advance_log_start(1)
+    assert (log.log_start_offset, log.leader_epochs.entries) == (1, [(0, 1)])
+    files.heal()
+    store.close()
+    store = open_store(tmp_path, files=files)
+    log = store.logs[ORDERS]
+    assert (log.log_start_offset, log.leader_epochs.entries) == (1, [(0, 1)])
     store.close()
 
 

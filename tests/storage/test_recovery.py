@@ -8,9 +8,12 @@ import pytest
 from tests.storage.store_cases import ORDERS, TOPIC_ID, append, batch_of, open_store, values_of
 from tidelog.protocol.record_batch import stamp
 from tidelog.protocol.topic_partition import TopicPartition
+from tidelog.protocol.uuids import ZERO_UUID
+from tidelog.storage.directories.partition_metadata import read_topic_id
 from tidelog.storage.files import CorruptFileError
 from tidelog.storage.log_config import LogConfig
 from tidelog.storage.recovery import RecoveryError
+from tidelog.world.operating_system.files import OsFiles
 
 SEGMENT = "orders-0/00000000000000000000.log"
 
@@ -132,12 +135,40 @@ def test_a_damaged_partition_metadata_is_made_again_from_the_journal(tmp_path: P
     store.close()
 
 
+def test_a_topic_id_with_a_flipped_bit_is_made_again_from_the_journal(tmp_path: Path) -> None:
+    values = crashed_store(tmp_path)
+    path = tmp_path / "orders-0" / "partition.metadata"
+    content = bytearray(path.read_bytes())
+    content[-10] ^= 1
+    path.write_bytes(content)
+    assert read_topic_id(OsFiles(), tmp_path / "orders-0") != TOPIC_ID
+    store = open_store(tmp_path)
+    assert store.logs[ORDERS].topic_id == TOPIC_ID
+    assert values_of(store.logs[ORDERS]) == values
+    store.close()
+
+
 def test_a_damaged_partition_metadata_without_journal_is_refused(tmp_path: Path) -> None:
     crashed_store(tmp_path)
     recovered_values(tmp_path)
     (tmp_path / "orders-0" / "partition.metadata").write_bytes(b"version: 7\ntopic_id: abc" * 9)
     with pytest.raises(CorruptFileError, match=r"partition\.metadata"):
         open_store(tmp_path)
+
+
+def test_a_damaged_partition_metadata_of_a_log_that_was_never_used_is_forgotten(
+    tmp_path: Path,
+) -> None:
+    """A power cut damaged it before it was synced; the metadata of the cluster has it."""
+    store = open_store(tmp_path)
+    store.create(ORDERS, TOPIC_ID, LogConfig())
+    store.close(clean=False)
+    path = tmp_path / "orders-0" / "partition.metadata"
+    path.write_bytes(path.read_bytes()[:-2] + b"~w")
+    store = open_store(tmp_path)
+    assert store.logs[ORDERS].topic_id == ZERO_UUID
+    assert not path.exists()
+    store.close()
 
 
 def test_a_directory_of_another_topic_is_refused(tmp_path: Path) -> None:

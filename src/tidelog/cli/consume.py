@@ -1,25 +1,52 @@
 """`tidelog consume`: print the records of a topic."""
 
 import base64
+import json
+import math
 import sys
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 import click
-from confluent_kafka import (
-    Consumer,
-    KafkaError,
-    KafkaException,
-    Message,
-    TopicPartition,
-)
 
-from tidelog.cli.admin_client import CALL_TIMEOUT_S, client_settings, open_admin
+from tidelog.cli.client_settings import count, read_settings, seconds
+from tidelog.cli.cluster_client import cluster_client
 from tidelog.cli.failures import EXIT_NOT_FOUND, fail
-from tidelog.cli.options import bootstrap_option, client_settings_option, parse_pairs
+from tidelog.cli.options import bootstrap_option, client_settings_of
 from tidelog.cli.positions import Position, parse_position
+from tidelog.client.cluster import EARLIEST, LATEST, ClusterClient
+from tidelog.client.cluster.fetcher import Fetched, Fetcher, FetchSettings
+from tidelog.client.cluster.group_consumer import GroupConsumer
+from tidelog.client.cluster.membership import MembershipSettings
+from tidelog.protocol.records import Record
+from tidelog.protocol.topic_partition import TopicPartition
 
-_BATCH = 500
+_POLL_S = 0.2
+# A reader that follows a topic waits for brokers as long as it takes.
+_AWAY_S_MAX = 60.0
+_RESETS = {"earliest": EARLIEST, "latest": LATEST, "error": None}
+
+
+def _reset(text: str) -> int | None:
+    if text not in _RESETS:
+        raise ValueError(f"one of {', '.join(_RESETS)} is expected")
+    return _RESETS[text]
+
+
+_FETCH_SETTINGS = {
+    "auto.offset.reset": ("reset", _reset),
+    "fetch.max.bytes": ("max_bytes", count),
+    "max.partition.fetch.bytes": ("partition_max_bytes", count),
+}
+_GROUP_SETTINGS = {
+    "session.timeout.ms": ("session_timeout_s", seconds),
+    "heartbeat.interval.ms": ("heartbeat_interval_s", seconds),
+    "max.poll.interval.ms": ("poll_interval_max_s", seconds),
+}
+_SETTINGS = {**_FETCH_SETTINGS, **_GROUP_SETTINGS}
+
+Offsets = dict[TopicPartition, int]
 
 
 @click.command(name="consume")
@@ -54,7 +81,7 @@ _BATCH = 500
 )
 @click.option("--uncommitted", is_flag=True, help="Show records of open and aborted transactions.")
 @bootstrap_option
-@client_settings_option
+@client_settings_of(_SETTINGS)
 def command(
     topic: str,
     start: Position,
@@ -71,194 +98,181 @@ def command(
     client_settings: tuple[str, ...],
 ) -> None:
     """Print the records of a topic."""
-    extra = parse_pairs(client_settings, option="--client")
-    open_admin(bootstrap, extra)
-    consumer = _consumer(bootstrap, extra, group, uncommitted)
-    printer = _Printer("json" if as_json else format_, encoding)
+    values, common = read_settings(client_settings, _SETTINGS)
+    away_s = math.inf if follow else _AWAY_S_MAX
+    fetch_values = _chosen(values, _FETCH_SETTINGS)
+    fetching = FetchSettings(read_committed=not uncommitted, timeout_s=away_s, **fetch_values)
+    membership = MembershipSettings(timeout_s=away_s, **_chosen(values, _GROUP_SETTINGS))
+    printer = _Printer("json" if as_json else format_, encoding, maximum)
     try:
-        chosen = _partitions(consumer, topic, partitions)
-        if group is not None:
-            consumer.subscribe([topic])
-            _run(consumer, printer, None, maximum, follow=follow, commits=True)
-        else:
-            ends = None if follow else _resolve(consumer, topic, chosen, end, default_end=True)
-            starts = _resolve(consumer, topic, chosen, start, default_end=False)
-            consumer.assign([TopicPartition(topic, at, offset) for at, offset in starts.items()])
-            pending = None
-            if ends is not None:
-                first = _resolve(consumer, topic, chosen, Position(word="beginning"), False)
-                pending = {
-                    (topic, at): last
-                    for at, last in ends.items()
-                    if last > max(first[at], starts[at] if starts[at] >= 0 else 0)
-                }
-            _run(consumer, printer, pending, maximum, follow=follow, commits=False)
-    except KafkaException as error:
-        fail(f"{topic}: {error.args[0].str()}")
+        with cluster_client(bootstrap, common) as client:
+            chosen = _partitions(client, topic, partitions)
+            if group is not None:
+                with GroupConsumer(client, group, [topic], fetching, membership) as consumer:
+                    _print_group(consumer, printer, follow=follow)
+            else:
+                starts, ends = _range(client, chosen, start, end, follow=follow, fetching=fetching)
+                with Fetcher(client, fetching) as fetcher:
+                    fetcher.assign(starts)
+                    _print_range(fetcher, printer, ends)
     except KeyboardInterrupt:
         pass
     finally:
         printer.flush()
-        consumer.close()
 
 
-def _consumer(
-    bootstrap: str, extra: dict[str, str], group: str | None, uncommitted: bool
-) -> Consumer:
-    return Consumer(
-        {
-            **client_settings(bootstrap, {}),
-            "group.id": group or "tidelog-consume",
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-            "auto.offset.reset": "earliest",
-            "isolation.level": "read_uncommitted" if uncommitted else "read_committed",
-            **extra,
-        }
-    )
+def _chosen(values: Mapping[str, Any], known: Mapping[str, tuple[str, Any]]) -> dict[str, Any]:
+    fields = {field for field, _ in known.values()}
+    return {field: value for field, value in values.items() if field in fields}
 
 
-def _partitions(consumer: Consumer, topic: str, wanted: tuple[int, ...]) -> list[int]:
-    metadata = consumer.list_topics(topic, timeout=CALL_TIMEOUT_S).topics[topic]
-    if metadata.error is not None or not metadata.partitions:
+def _partitions(client: ClusterClient, topic: str, wanted: tuple[int, ...]) -> list[TopicPartition]:
+    (found,) = client.metadata([topic]).topics
+    if found.error_code or not found.partitions:
         fail(f"the topic {topic} does not exist", exit_code=EXIT_NOT_FOUND)
+    numbers = sorted(row.partition_index for row in found.partitions)
     for number in wanted:
-        if number not in metadata.partitions:
+        if number not in numbers:
             fail(f"{topic} has no partition {number}", exit_code=EXIT_NOT_FOUND)
-    return list(wanted) or sorted(metadata.partitions)
+    return [TopicPartition(topic, number) for number in wanted or numbers]
+
+
+def _range(
+    client: ClusterClient,
+    partitions: list[TopicPartition],
+    start: Position,
+    end: Position | None,
+    *,
+    follow: bool,
+    fetching: FetchSettings,
+) -> tuple[Offsets, Offsets | None]:
+    """Where to start in each partition and where to end; without an end for who follows."""
+    positions = [start, Position(word="beginning"), end or Position(word="end")]
+    starts, firsts, ends = _resolve(client, partitions, positions, fetching.read_committed)
+    if follow:
+        return starts, None
+    # Where nothing is left to read there is nothing to wait for.
+    ends = {name: ends[name] for name in partitions if ends[name] > max(firsts[name], starts[name])}
+    return {name: starts[name] for name in ends}, ends
 
 
 def _resolve(
-    consumer: Consumer,
-    topic: str,
-    partitions: list[int],
-    position: Position | None,
-    default_end: bool,
-) -> dict[int, int]:
-    """The offset that a position means in each partition."""
-    if position is None:
-        position = Position(word="end" if default_end else "beginning")
-    if position.offset is not None:
-        return dict.fromkeys(partitions, position.offset)
-    if position.timestamp_ms is not None:
-        asked = [TopicPartition(topic, number, position.timestamp_ms) for number in partitions]
-        found = consumer.offsets_for_times(asked, timeout=CALL_TIMEOUT_S)
-        ends = _resolve(consumer, topic, partitions, Position(word="end"), True)
-        return {
-            place.partition: place.offset if place.offset >= 0 else ends[place.partition]
-            for place in found
-        }
-    resolved = {}
-    for number in partitions:
-        low, high = consumer.get_watermark_offsets(
-            TopicPartition(topic, number), timeout=CALL_TIMEOUT_S
-        )
-        if position.tail is not None:
-            resolved[number] = max(low, high - position.tail)
-        elif position.word == "end":
-            resolved[number] = high
+    client: ClusterClient,
+    partitions: list[TopicPartition],
+    positions: list[Position],
+    read_committed: bool,
+) -> list[Offsets]:
+    """The offsets that positions mean in each partition."""
+    times = [each.timestamp_ms for each in positions if each.timestamp_ms is not None]
+    asked = [dict.fromkeys(partitions, time) for time in (EARLIEST, LATEST, *times)]
+    lows, highs, *by_time = client.list_offsets(asked, read_committed=read_committed)
+    resolved: list[Offsets] = []
+    for position in positions:
+        if position.offset is not None:
+            resolved.append(dict.fromkeys(partitions, position.offset))
+        elif position.timestamp_ms is not None:
+            found = by_time.pop(0)
+            resolved.append(
+                {name: found[name] if found[name] >= 0 else highs[name] for name in highs}
+            )
+        elif position.tail is not None:
+            resolved.append({name: max(lows[name], highs[name] - position.tail) for name in highs})
         else:
-            resolved[number] = low
+            resolved.append(highs if position.word == "end" else lows)
     return resolved
 
 
-def _run(
-    consumer: Consumer,
-    printer: "_Printer",
-    pending: dict[tuple[str, int], int] | None,
-    maximum: int | None,
-    *,
-    follow: bool,
-    commits: bool,
-) -> None:
-    """Print until `maximum`, or until every pending partition reached its end."""
-    printed = 0
-    at_end: set[tuple[str, int]] = set()
-    while pending is None or pending:
-        room = _BATCH if maximum is None else min(_BATCH, maximum - printed)
-        batch = consumer.consume(room, 0.2)
-        last: dict[tuple[str, int], int] = {}
-        for message in batch:
-            place = (message.topic(), message.partition())
-            error = message.error()
-            if error is not None:
-                if error.code() != KafkaError._PARTITION_EOF and not error.retriable():
-                    raise KafkaException(error)
-                if error.code() == KafkaError._PARTITION_EOF:
-                    at_end.add(place)
-                    if pending is not None:
-                        pending.pop(place, None)
-                continue
-            if pending is not None:
-                end = pending.get(place)
-                if end is None or message.offset() >= end:
-                    pending.pop(place, None)
-                    continue
-                if message.offset() == end - 1:
-                    pending.pop(place)
-            printer.write(message)
-            printed += 1
-            last[place] = message.offset() + 1
+def _print_group(consumer: GroupConsumer, printer: "_Printer", *, follow: bool) -> None:
+    """Print and commit until the printer has enough, or until all is read, unless it follows."""
+    while not printer.is_done and (follow or not consumer.is_at_end):
+        printed = {}
+        for fetched in consumer.poll(_POLL_S):
+            last = printer.write_all(fetched)
+            if last is not None:
+                printed[fetched.partition] = last.offset + 1
         printer.flush()
-        if commits and last:
-            offsets = [TopicPartition(*place, offset) for place, offset in last.items()]
-            consumer.commit(offsets=offsets, asynchronous=False)
-        at_end.difference_update(last)
-        if maximum is not None and printed >= maximum:
-            return
-        if commits and not follow:
-            ours = {(held.topic, held.partition) for held in consumer.assignment()}
-            if ours and ours <= at_end:
-                return
+        if printed:
+            consumer.commit(printed)
+
+
+def _print_range(fetcher: Fetcher, printer: "_Printer", ends: Offsets | None) -> None:
+    """Print until the printer has enough, or until every partition reached its end."""
+    while not printer.is_done and (ends is None or ends):
+        for fetched in fetcher.poll(_POLL_S):
+            printer.write_all(fetched, None if ends is None else ends[fetched.partition])
+        printer.flush()
+        if ends is None:
+            continue
+        for name, end in list(ends.items()):
+            if name in fetcher.at_end or fetcher.positions[name] >= end:
+                fetcher.remove(name)
+                del ends[name]
 
 
 class _Printer:
-    def __init__(self, format_: str, encoding: str) -> None:
+    def __init__(self, format_: str, encoding: str, maximum: int | None) -> None:
         self._format = format_
         self._encoding = encoding
+        self._left = math.inf if maximum is None else maximum
         self._out = sys.stdout.buffer
 
-    def write(self, message: Message) -> None:
-        if self._format == "json":
-            import json
+    @property
+    def is_done(self) -> bool:
+        """Whether as many records were printed as were asked for."""
+        return self._left <= 0
 
-            self._out.write(json.dumps(self._entry(message)).encode())
-        else:
-            self._out.write(self._line(message))
-        self._out.write(b"\n")
+    def write_all(self, fetched: Fetched, end: int | None = None) -> Record | None:
+        """Print records before the offset `end`, while more are wanted; the last one printed."""
+        last = None
+        for record in fetched.records:
+            if self._left <= 0 or (end is not None and record.offset >= end):
+                break
+            self._out.write(self._text(fetched.partition, record) + b"\n")
+            self._left -= 1
+            last = record
+        return last
 
     def flush(self) -> None:
         self._out.flush()
 
-    def _line(self, message: Message) -> bytes:
-        value = message.value() if message.value() is not None else b""
+    def _text(self, partition: TopicPartition, record: Record) -> bytes:
+        if self._format == "json":
+            return json.dumps(self._entry(partition, record)).encode()
+        key, value = record.key or b"", record.value or b""
         if self._format == "value":
-            return bytes(value)
-        key = message.key() if message.key() is not None else b""
+            return value
         if self._format == "key-value":
-            return bytes(key) + b"\t" + bytes(value)
-        moment = datetime.fromtimestamp(message.timestamp()[1] / 1000, UTC)
-        place = f"{message.partition()}:{message.offset()} {moment.isoformat(' ', 'milliseconds')}"
-        return place.encode() + b"\t" + bytes(key) + b"\t" + bytes(value)
+            return key + b"\t" + value
+        place = f"{partition.partition}:{record.offset} {_moment(record.timestamp)}"
+        return place.encode() + b"\t" + key + b"\t" + value
 
-    def _entry(self, message: Message) -> dict[str, Any]:
-        parts = [message.key(), message.value(), *(v for _, v in message.headers() or ())]
+    def _entry(self, partition: TopicPartition, record: Record) -> dict[str, Any]:
+        parts = [record.key, record.value, *(value for _, value in record.headers)]
         encoding = self._encoding
         if encoding == "text" and not all(_is_text(part) for part in parts):
             encoding = "base64"
         entry: dict[str, Any] = {
-            "topic": message.topic(),
-            "partition": message.partition(),
-            "offset": message.offset(),
-            "timestamp": message.timestamp()[1],
-            "key": _show(message.key(), encoding),
-            "value": _show(message.value(), encoding),
+            "topic": partition.topic,
+            "partition": partition.partition,
+            "offset": record.offset,
+            "timestamp": record.timestamp,
+            "key": _show(record.key, encoding),
+            "value": _show(record.value, encoding),
         }
-        if headers := message.headers():
-            entry["headers"] = [[name, _show(value, encoding)] for name, value in headers]
+        if record.headers:
+            entry["headers"] = [[name, _show(value, encoding)] for name, value in record.headers]
         if encoding != "text":
             entry["encoding"] = encoding
         return entry
+
+
+def _moment(timestamp_ms: int) -> str:
+    try:
+        moment = datetime.fromtimestamp(timestamp_ms / 1000, UTC)
+    except (ValueError, OverflowError, OSError):
+        # Producers may send any number as the time of a record.
+        return f"@{timestamp_ms}"
+    return moment.isoformat(" ", "milliseconds")
 
 
 def _is_text(data: bytes | None) -> bool:

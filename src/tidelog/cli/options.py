@@ -1,6 +1,6 @@
 """Options that many commands share, and the settings they stand for."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 import click
@@ -44,13 +44,18 @@ def client_settings_option(function: F) -> F:
 
 def own_client_settings_option(function: F) -> F:
     """`--client name=value` of the commands that use Tidelog's own client."""
+    return client_settings_of(())(function)
+
+
+def client_settings_of(names: Iterable[str]) -> Callable[[F], F]:
+    """The same for a command that knows settings besides the client's id."""
     return click.option(
         "--client",
         "client_settings",
         multiple=True,
         metavar="NAME=VALUE",
-        help="A setting of the client: client.id.",
-    )(function)
+        help=f"A setting of the client: {', '.join(['client.id', *names])}.",
+    )
 
 
 def parse_pairs(pairs: Sequence[str], *, option: str) -> dict[str, str]:

@@ -55,6 +55,10 @@ def command(
     if data is not None:
         flags.append(f"log.dirs={data}")
     if listen is not None:
+        if any(flag.partition("=")[0].strip() == "listeners" for flag in settings):
+            raise click.UsageError(
+                "--listen and --set listeners=... both say where to listen; give one of them."
+            )
         flags.append(f"listeners=PLAINTEXT://{listen}")
     if metadata_version is not None:
         flags.append(f"initial.metadata.version={metadata_version}")

@@ -11,7 +11,7 @@
                 ...
             batch.commit()
 
-It stands on confluent-kafka, so it works with any Kafka broker.
+It stands on confluent-kafka (`pip install "tidelog[client]"`), so it works with any Kafka broker.
 """
 
 from importlib import import_module

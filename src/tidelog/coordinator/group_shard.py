@@ -68,6 +68,7 @@ from tidelog.protocol.apis.leave_group import LeaveGroupRequest, LeaveGroupRespo
 from tidelog.protocol.apis.list_groups import ListedGroup
 from tidelog.protocol.apis.sync_group import SyncGroupRequest, SyncGroupResponse
 from tidelog.protocol.errors import ApiError, ErrorCode, ProtocolError
+from tidelog.protocol.uuids import ZERO_UUID
 
 # Expired offsets leave in batches of this many records, so that no batch grows without limit.
 _EXPIRY_BATCH_RECORDS = 1_000
@@ -90,7 +91,9 @@ class GroupShard:
             config, self.timers, self.groups.consumer, self._fence, new_id
         )
         self._mixed = MixedGroups(self._consumer, self.timers, new_id)
-        self.offsets = OffsetRequests(config, self.groups, self.committed, self._classic)
+        self.offsets = OffsetRequests(
+            config, self.groups, self.committed, self._classic, self._topic_id
+        )
 
     @property
     def topics(self) -> TopicsView:
@@ -102,6 +105,10 @@ class GroupShard:
         """The metadata changed; the offsets of deleted topics go with them."""
         self._consumer.topics = topics
         return CoordinatorResult(self.offsets.topic_tombstones(deleted) if deleted else [])
+
+    def _topic_id(self, name: str) -> bytes:
+        topic = self.topics.topics_by_name.get(name)
+        return ZERO_UUID if topic is None else topic.topic_id
 
     def set_overrides(self, overrides: Callable[[str, str], str | None]) -> None:
         """`overrides(group id, setting)` is what an operator set for one group, or None."""
@@ -232,8 +239,10 @@ class GroupShard:
         if isinstance(group, ClassicGroup):
             return self._classic.leave(group, request, now_ms)
         draft = Draft(group)
-        response = self._mixed.leave(draft, request)
-        return CoordinatorResult(draft.records, response)
+        response, left = self._mixed.leave(draft, request)
+        return CoordinatorResult(
+            draft.records, response, settle=self._cancel_timers(group.group_id, left)
+        )
 
     # Consumer protocol
 
@@ -317,7 +326,20 @@ class GroupShard:
         if self._may_downgrade(group, member.member_id):
             return self._downgrade(draft, member.member_id, now_ms)
         self._consumer.leave(draft, member)
-        return CoordinatorResult(draft.records)
+        settle = self._cancel_timers(group.group_id, [member.member_id])
+        return CoordinatorResult(draft.records, settle=settle)
+
+    def _cancel_timers(
+        self, group_id: str, member_ids: list[str]
+    ) -> Callable[[ApiError | None], None]:
+        """Once it is in the log that the members have left."""
+
+        def settle(error: ApiError | None) -> None:
+            if error is None:
+                for member_id in member_ids:
+                    self._consumer.cancel_timers(group_id, member_id)
+
+        return settle
 
     def _may_downgrade(self, group: ConsumerGroup, leaving_member_id: str | None) -> bool:
         staying = len(group.members) - (leaving_member_id in group.members)

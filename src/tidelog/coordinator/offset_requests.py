@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from tidelog.coordinator.groups.classic_group import ClassicGroup, ClassicState
 from tidelog.coordinator.groups.classic_protocol import ClassicGroupProtocol
@@ -37,6 +37,7 @@ from tidelog.protocol.apis.txn_offset_commit import (
     TxnOffsetCommitResponseTopic,
 )
 from tidelog.protocol.errors import ApiError, ErrorCode
+from tidelog.protocol.uuids import ZERO_UUID
 
 # From this version on OffsetCommit carries member epochs and says that a group does not exist.
 _MEMBER_EPOCH_FROM = 9
@@ -49,11 +50,14 @@ class OffsetRequests:
         groups: GroupTable,
         offsets: Offsets,
         classic: ClassicGroupProtocol,
+        topic_id: Callable[[str], bytes],
     ) -> None:
+        """`topic_id` gives the id of a topic by its name, zero where there is none."""
         self._config = config
         self._groups = groups
         self._offsets = offsets
         self._classic = classic
+        self._topic_id = topic_id
 
     def commit(
         self, client: ClientContext, request: OffsetCommitRequest, now_ms: int
@@ -75,10 +79,12 @@ class OffsetRequests:
         topics = []
         for topic in request.topics:
             rows = []
+            topic_id = self._topic_id(topic.name)
             for row in topic.partitions:
                 error, record = self._commit_one(
                     request.group_id,
                     topic.name,
+                    topic_id,
                     row.partition_index,
                     row.committed_offset,
                     row.committed_leader_epoch,
@@ -114,10 +120,12 @@ class OffsetRequests:
         topics = []
         for topic in request.topics:
             rows = []
+            topic_id = self._topic_id(topic.name)
             for row in topic.partitions:
                 error, record = self._commit_one(
                     request.group_id,
                     topic.name,
+                    topic_id,
                     row.partition_index,
                     row.committed_offset,
                     row.committed_leader_epoch,
@@ -144,6 +152,7 @@ class OffsetRequests:
         self,
         group: str,
         topic: str,
+        topic_id: bytes,
         partition: int,
         offset: int,
         leader_epoch: int,
@@ -154,7 +163,7 @@ class OffsetRequests:
         if metadata is not None and len(metadata) > self._config.offset_metadata_max_bytes:
             return ErrorCode.OFFSET_METADATA_TOO_LARGE, None
         committed = CommittedOffset(
-            offset, leader_epoch, metadata or "", commit_ms, expire_ms, sequence=-1
+            offset, leader_epoch, metadata or "", commit_ms, expire_ms, -1, topic_id
         )
         record = self._offsets.commit_record(group, topic, partition, committed)
         return ErrorCode.NONE, record
@@ -212,7 +221,7 @@ class OffsetRequests:
         else:
             for topic in request.topics:
                 rows = [
-                    self._fetch_one(group_id, topic.name, partition, require_stable)
+                    self._fetch_one(group_id, topic.name, partition, require_stable, topic.topic_id)
                     for partition in topic.partition_indexes
                 ]
                 topics.append(
@@ -223,7 +232,12 @@ class OffsetRequests:
         return OffsetFetchResponseGroup(group_id=group_id, topics=topics)
 
     def _fetch_one(
-        self, group_id: str, topic: str, partition: int, require_stable: bool
+        self,
+        group_id: str,
+        topic: str,
+        partition: int,
+        require_stable: bool,
+        topic_id: bytes = ZERO_UUID,
     ) -> OffsetFetchResponsePartitions:
         if require_stable and self._offsets.is_pending(group_id, topic, partition):
             return OffsetFetchResponsePartitions(
@@ -233,7 +247,7 @@ class OffsetRequests:
                 error_code=ErrorCode.UNSTABLE_OFFSET_COMMIT,
             )
         committed = self._offsets.get(group_id, topic, partition)
-        if committed is None:
+        if committed is None or _is_of_another_topic(committed, topic_id):
             return OffsetFetchResponsePartitions(
                 partition_index=partition, committed_offset=-1, metadata=""
             )
@@ -332,6 +346,13 @@ class OffsetRequests:
             # The members of a group that emptied late may come back late.
             since_ms = max(since_ms, group.state_since_ms)
         return now_ms - since_ms >= self._config.offsets_retention_ms
+
+
+def _is_of_another_topic(committed: CommittedOffset, topic_id: bytes) -> bool:
+    """Whether an offset was committed in a topic that had the name before this one."""
+    return (
+        topic_id != ZERO_UUID and committed.topic_id != ZERO_UUID and committed.topic_id != topic_id
+    )
 
 
 def _subscribed_topics(group: Group) -> frozenset[str] | None:

@@ -15,17 +15,26 @@ from typing import NamedTuple
 from tidelog.coordinator.records.offset import OffsetCommitKey, OffsetCommitValue
 from tidelog.coordinator.shard import CoordinatorRecord
 from tidelog.protocol.errors import ProtocolError
+from tidelog.protocol.uuids import ZERO_UUID
 
-OFFSET_VALUE_VERSION = 3
+OFFSET_VALUE_VERSION = 4
 # The one version that can say when an offset expires by its client's wish.
 _EXPIRING_VALUE_VERSION = 1
 
 _KEY_HEAD = PackedStruct(">hh")
 _LENGTH = PackedStruct(">h")
 _INT32 = PackedStruct(">i")
-_VALUE_3_HEAD = PackedStruct(">hqih")
-_VALUE_3_PLAIN = PackedStruct(">hqihq")  # with empty metadata
 _INT64 = PackedStruct(">q")
+_OFFSET_AND_EPOCH = PackedStruct(">qi")
+
+# Version 3, with the size of the metadata in two bytes; version 4 with one more than that size as a
+# varint, and behind the time the tagged fields: none, or the topic's id.
+_METADATA_3_AT, _METADATA_4_AT = 16, 15
+_VALUE_4_PLAIN = PackedStruct(">hqiBq19s")  # without metadata, with the topic's id
+_PLAIN_SIZE, _NO_METADATA = _VALUE_4_PLAIN.size, 1
+_ONE_BYTE_VARINT_MAX = 127
+_NO_TAGS = b"\0"
+_TOPIC_ID_TAG = b"\x01\0\x10"
 
 
 _new_tuple = tuple.__new__
@@ -40,6 +49,8 @@ class CommittedOffset(NamedTuple):
     commit_ms: int
     expire_ms: int
     sequence: int
+    topic_id: bytes = ZERO_UUID
+    """Zero where it was not written: by older versions, and beside a time of expiry."""
 
 
 class Offsets:
@@ -53,6 +64,8 @@ class Offsets:
         # The table that the last offset was loaded into, and the key it is found by.
         self._last_prefix = b""
         self._last_table: dict[int, CommittedOffset] = {}
+        self._last_tags = b""
+        self._last_topic_id = ZERO_UUID
 
     def groups(self) -> Iterator[str]:
         return iter(self._committed)
@@ -93,6 +106,7 @@ class Offsets:
                 metadata=committed.metadata,
                 commit_timestamp=committed.commit_ms,
                 expire_timestamp=committed.expire_ms,
+                topic_id=committed.topic_id,
             ),
             _EXPIRING_VALUE_VERSION if expires else OFFSET_VALUE_VERSION,
         )
@@ -125,6 +139,7 @@ class Offsets:
             value.metadata,
             value.commit_timestamp,
             value.expire_timestamp,
+            value.topic_id,
         )
 
     def replay_bytes(self, key: bytes, value: bytes | None, producer_id: int) -> None:
@@ -135,7 +150,11 @@ class Offsets:
         against 10 by the generated codecs.
         """
         try:
-            if producer_id < 0 and value is not None and value[1] == OFFSET_VALUE_VERSION:
+            if (
+                producer_id < 0
+                and value is not None
+                and (fields := self._parse_value(value)) is not None
+            ):
                 prefix = key[2:-4]
                 if prefix != self._last_prefix:
                     group, topic, _ = _parse_key(key)
@@ -143,17 +162,11 @@ class Offsets:
                     self._last_table = topics.setdefault(topic, {})
                     self._last_prefix = prefix
                 (partition,) = _INT32.unpack_from(key, len(prefix) + 2)
-                if len(value) == _VALUE_3_PLAIN.size:
-                    _, offset, leader_epoch, _, commit_ms = _VALUE_3_PLAIN.unpack(value)
-                    metadata = ""
-                else:
-                    _, offset, leader_epoch, size = _VALUE_3_HEAD.unpack_from(value)
-                    metadata = value[16 : 16 + size].decode()
-                    (commit_ms,) = _INT64.unpack_from(value, 16 + size)
+                offset, leader_epoch, metadata, commit_ms, topic_id = fields
                 self._sequence += 1
                 self._last_table[partition] = _new_tuple(
                     CommittedOffset,
-                    (offset, leader_epoch, metadata, commit_ms, -1, self._sequence),
+                    (offset, leader_epoch, metadata, commit_ms, -1, self._sequence, topic_id),
                 )
                 return
             group, topic, partition = _parse_key(key)
@@ -162,6 +175,44 @@ class Offsets:
             raise ProtocolError(f"a malformed offset record: {error}") from error
         decoded = None if value is None else OffsetCommitValue.decode(value, version, 2)
         self.replay(group, topic, partition, decoded, producer_id)
+
+    def _parse_value(self, value: bytes) -> tuple[int, int, str, int, bytes] | None:
+        """Offset, leader epoch, metadata, time of the commit, topic id; None: of a rare shape."""
+        if len(value) == _PLAIN_SIZE:
+            version, offset, leader_epoch, size, commit_ms, tags = _VALUE_4_PLAIN.unpack(value)
+            if version == OFFSET_VALUE_VERSION and size == _NO_METADATA and tags == self._last_tags:
+                return offset, leader_epoch, "", commit_ms, self._last_topic_id
+        version = value[1]
+        if version == OFFSET_VALUE_VERSION:
+            begin = _METADATA_4_AT
+            size = value[begin - 1] - 1
+            if not 0 <= size < _ONE_BYTE_VARINT_MAX:
+                return None
+            end = begin + size
+            tags = value[end + 8 :]
+            if tags == self._last_tags:
+                topic_id = self._last_topic_id
+            elif tags == _NO_TAGS:
+                topic_id = ZERO_UUID
+            elif tags.startswith(_TOPIC_ID_TAG) and len(tags) == len(_TOPIC_ID_TAG) + 16:
+                # All the offsets in a topic share one object.
+                self._last_tags = tags
+                topic_id = self._last_topic_id = tags[len(_TOPIC_ID_TAG) :]
+            else:
+                return None
+        elif version == 3:
+            begin = _METADATA_3_AT
+            (size,) = _LENGTH.unpack_from(value, begin - 2)
+            if size < 0:
+                return None
+            end = begin + size
+            topic_id = ZERO_UUID
+        else:
+            return None
+        offset, leader_epoch = _OFFSET_AND_EPOCH.unpack_from(value, 2)
+        (commit_ms,) = _INT64.unpack_from(value, end)
+        metadata = "" if end == begin else value[begin:end].decode()
+        return offset, leader_epoch, metadata, commit_ms, topic_id
 
     def replay_end_marker(self, producer_id: int, committed: bool) -> list[str]:
         """The groups whose offsets the transaction changed."""
@@ -190,10 +241,11 @@ class Offsets:
         metadata: str,
         commit_ms: int,
         expire_ms: int,
+        topic_id: bytes,
     ) -> None:
         self._sequence += 1
         committed = CommittedOffset(
-            offset, leader_epoch, metadata, commit_ms, expire_ms, self._sequence
+            offset, leader_epoch, metadata, commit_ms, expire_ms, self._sequence, topic_id
         )
         if producer_id >= 0:
             pending = self._pending.setdefault(producer_id, {})

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from struct import Struct as PackedStruct
-from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from tidelog.promise import Promise
 from tidelog.protocol.errors import ApiError, ErrorCode, ProtocolError
@@ -43,8 +43,7 @@ class CoordinatorRecord:
     value_version: int = 0
 
 
-@dataclass(slots=True, frozen=True)
-class Reply:
+class Reply(NamedTuple):
     """The answer to a request that was parked by an earlier result."""
 
     ticket: Ticket

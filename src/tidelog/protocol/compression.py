@@ -5,15 +5,20 @@ piece by piece and stops at the caller's limit, so a small batch cannot fill the
 """
 
 import struct
+import sys
 import zlib
 from enum import IntEnum
 
 import cramjam
 import lz4.frame
-import zstandard
 from isal import igzip, isal_zlib
 
 from tidelog.protocol.errors import ApiError, ErrorCode
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
 
 
 class Compression(IntEnum):
@@ -38,11 +43,11 @@ _LZ4_PIECE_BYTES = 1024 * 1024
 _LZ4_USUAL_RATIO = 8
 _ZSTD_PIECE_BYTES = 256 * 1024
 # The largest window that zstd itself accepts by default; more is memory for the asking.
-_ZSTD_WINDOW_BYTES_MAX = 1 << 27
+_ZSTD_OPTIONS: dict[int, int] = {zstd.DecompressionParameter.window_log_max: 27}
 _MALFORMED: tuple[type[Exception], ...] = (
     cramjam.DecompressionError,
     isal_zlib.IsalError,  # type: ignore[assignment]  # its stub declares an instance
-    zstandard.ZstdError,
+    zstd.ZstdError,
     struct.error,
     EOFError,
     RuntimeError,  # lz4 has no error of its own
@@ -79,8 +84,7 @@ def compress(
                 store_size=False,
             )
         )
-    compressor = zstandard.ZstdCompressor() if level is None else zstandard.ZstdCompressor(level)
-    return compressor.compress(data)
+    return zstd.compress(data, level)
 
 
 def decompress(codec: Compression, data: bytes | bytearray | memoryview, limit_bytes: int) -> bytes:
@@ -189,14 +193,21 @@ def _decompress_lz4(data: bytes | bytearray | memoryview, limit_bytes: int) -> b
 
 
 def _decompress_zstd(data: bytes | bytearray | memoryview, limit_bytes: int) -> bytes:
-    # A one-shot decompress needs the size in the frame and drops every frame but the first.
-    decompressor = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_BYTES_MAX)
+    """One or more zstd frames in a row."""
     parts: list[bytes] = []
     room = limit_bytes
-    with decompressor.stream_reader(data, read_across_frames=True) as reader:
-        while part := reader.read(min(_ZSTD_PIECE_BYTES, room + 1)):
+    rest: bytes | bytearray | memoryview = data
+    while rest:
+        frame = zstd.ZstdDecompressor(options=_ZSTD_OPTIONS)
+        while not frame.eof:
+            part = frame.decompress(rest, min(_ZSTD_PIECE_BYTES, room + 1))
+            # The frame keeps what it has not looked at yet.
+            rest = b""
             room -= len(part)
             if room < 0:
                 raise _too_large(limit_bytes)
+            if not part and not frame.eof and frame.needs_input:
+                raise EOFError("the end is missing")
             parts.append(part)
+        rest = frame.unused_data
     return b"".join(parts)

@@ -11,7 +11,6 @@ regular expressions have (look-around, back-references) chooses no client.
 
 from __future__ import annotations
 
-import string
 import zlib
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -20,7 +19,7 @@ from random import Random
 
 from tidelog.cluster.metadata.image import ConfigResource, ConfigResourceType
 from tidelog.cluster.settings.client_metrics_config import CLIENT_METRICS_SETTINGS, parse_match
-from tidelog.coordinator.groups.topic_regex import InvalidTopicRegex, TopicRegex
+from tidelog.coordinator.regex import InvalidRegex, Regex
 from tidelog.protocol.compression import Compression, decompress
 from tidelog.protocol.errors import ApiError, ErrorCode
 from tidelog.protocol.uuids import ZERO_UUID, format_uuid, random_uuid
@@ -34,7 +33,6 @@ ACCEPTED_COMPRESSION_TYPES = (
 )
 _DECOMPRESSED_TIMES_MAX = 16
 _ALL_METRICS = "*"
-_LETTERS = frozenset(string.printable)
 _INSTANCES_MAX = 16_384
 _ASK_AGAIN_ERRORS = (ErrorCode.UNKNOWN_SUBSCRIPTION_ID, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
 _RESERVED_IDS = (ZERO_UUID, bytes(15) + b"\x01")
@@ -71,8 +69,8 @@ class _Subscription:
 
 def _matches(pattern: str, text: str) -> bool:
     try:
-        return TopicRegex(pattern, _LETTERS).matches(text)
-    except InvalidTopicRegex:
+        return Regex(pattern).matches(text)
+    except InvalidRegex:
         return False
 
 

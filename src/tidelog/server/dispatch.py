@@ -136,10 +136,11 @@ class Dispatcher:
     def _settled(
         self, handler: Handler, request: Request, body: Any, promise: Promise[Message]
     ) -> Message | None:
+        # Expected errors are not raised again: that costs as much as a whole request.
+        if isinstance(promise.error, ApiError):
+            return self._failed(handler, request, body, promise.error)
         try:
             return promise.result()
-        except ApiError as error:
-            return self._failed(handler, request, body, error)
         except TidelogError:
             return self._failed_unexpectedly(handler, request, body)
 

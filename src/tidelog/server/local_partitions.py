@@ -103,6 +103,8 @@ class LocalPartitions:
         """
         image = metadata.image
         store = self._store
+        metadata.may_forget_removals = lambda: not store.is_deleting
+        removed: frozenset[bytes] | None = None  # read when a log is unknown, for it takes a while
         unknown: list[Log] = []
         for log in [*store.logs.values(), *store.rivals]:
             topic_partition = log.topic_partition
@@ -112,7 +114,10 @@ class LocalPartitions:
             if topic is not None and log.topic_id == ZERO_UUID and not store.has_rival(log):
                 self.log.warning("topic_id_restored", partition=f"{topic_partition}")
                 store.identify(topic_partition, topic.topic_id)
-            elif log.topic_id in metadata.removed_topic_ids or not log.size_bytes:
+                continue
+            if removed is None:
+                removed = metadata.removed_topic_ids()
+            if log.topic_id in removed or not log.size_bytes:
                 self.log.info("removed_log_deleted", partition=f"{topic_partition}")
                 store.delete_log(log)
             elif self._was_away(log, image):
@@ -177,6 +182,11 @@ class LocalPartitions:
                     if configured is not None:
                         self._configure(configured, new)
 
+    def is_offline(self, topic_id: bytes, partition: int) -> bool:
+        """Whether a partition belongs here and is missing because of a disk."""
+        key = (topic_id, partition)
+        return key in self._away or key in self._not_made
+
     def fail(self, topic_partitions: list[TopicPartition]) -> None:
         """The disk of these partitions has failed: who waits for them is told."""
         for topic_partition in topic_partitions:
@@ -226,7 +236,11 @@ class LocalPartitions:
             self._go_on_next_turn()
         made = self._ever_queued - len(self._to_make)
         while self._waiting and self._waiting[0][0] <= made:
-            self._waiting.popleft()[1]()
+            _, done = self._waiting.popleft()
+            try:
+                done()
+            except Exception:
+                self.log.exception("metadata_waiter_failed")
 
     def _make_some(self) -> None:
         """One turn's share of the partitions that are to be made."""
@@ -257,7 +271,7 @@ class LocalPartitions:
                 else:
                     self._store.set_config(topic_partition, config)
             except ApiError as error:
-                # Its disk is full or gone; the partition is answered as unknown until it is made.
+                # Its disk is full or gone; the partition is offline until it is made.
                 self._try_again_later(topic, topic_partition, error)
                 return
             partition = Partition(

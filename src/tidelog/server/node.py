@@ -8,14 +8,13 @@ next start has nothing to recover.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from tidelog.cluster.controller.broker_lifecycle import BrokerRegistration, feature_ranges
+from tidelog.cluster.controller.broker_lifecycle import feature_ranges
 from tidelog.cluster.controller.config_changes import MIN_INSYNC_REPLICAS
-from tidelog.cluster.controller.controller import Controller
 from tidelog.cluster.controller.controller_settings import ControllerSettings
 from tidelog.cluster.features import METADATA_VERSION
 from tidelog.cluster.metadata.image import (
@@ -24,17 +23,25 @@ from tidelog.cluster.metadata.image import (
     MetadataDelta,
     MetadataImage,
 )
-from tidelog.cluster.metadata.metadata_log import DIRECTORY_NAME, MetadataLog, SnapshotOptions
-from tidelog.cluster.metadata.records.settings import ConfigRecord
+from tidelog.cluster.metadata.metadata_log import DIRECTORY_NAME, MetadataLog
+from tidelog.cluster.metadata.snapshotting import SnapshotOptions
 from tidelog.cluster.replication.partition_registry import PartitionRegistry
 from tidelog.cluster.replication.waiting import Waiting
-from tidelog.cluster.settings.broker_config import BROKER_SETTINGS
 from tidelog.errors import TidelogError
-from tidelog.protocol.errors import ApiError
+from tidelog.promise import Promise
+from tidelog.protocol.apis.broker_heartbeat import BrokerHeartbeatRequest
+from tidelog.protocol.apis.broker_registration import (
+    BrokerRegistrationRequest,
+    Feature,
+)
+from tidelog.protocol.apis.broker_registration import Listener as RegisteredListener
 from tidelog.protocol.uuids import random_uuid
 from tidelog.security.quotas import ClientQuotas
 from tidelog.server.client_metrics import ClientMetrics
+from tidelog.server.configuration.config_layers import broker_config_layers
 from tidelog.server.configuration.node_config import SETTINGS
+from tidelog.server.controller.channel import ControllerChannel
+from tidelog.server.controller.controller import Controller
 from tidelog.server.coordination.group_coordinator import GroupCoordinator
 from tidelog.server.coordination.transaction_coordinator import TransactionCoordinator
 from tidelog.server.delayed import DelayedFetch
@@ -55,6 +62,7 @@ from tidelog.storage.log_store import LogStore
 from tidelog.storage.store_options import StoreOptions
 
 if TYPE_CHECKING:
+    from tidelog.protocol.schema import Message
     from tidelog.protocol.topic_partition import TopicPartition
     from tidelog.server.configuration.node_config import NodeConfig
     from tidelog.server.handler import Handler
@@ -136,10 +144,11 @@ class Node:
     cleaning: LogCleaning
     metadata: MetadataLog
     local_partitions: LocalPartitions
-    controller: Controller
+    controller: ControllerChannel
+    controller_settings: ControllerSettings
     cluster_id: str
     broker_epoch: int
-    _registration: BrokerRegistration
+    _registration: BrokerRegistrationRequest
 
     @property
     def image(self) -> MetadataImage:
@@ -228,6 +237,9 @@ class Node:
             node_id=config.node_id,
             directory_id=first_directory.directory_id,
             world=self.world,
+            post=self.reactor.post,
+            on_crash=self.crash,
+            on_exception=lambda: self.log.exception("metadata_listener_failed"),
             options=SnapshotOptions(
                 bytes_max=config.metadata_log_max_record_bytes_between_snapshots,
                 interval_ms=config.metadata_log_max_snapshot_interval_ms,
@@ -236,16 +248,14 @@ class Node:
             supported_features=config.supported_features,
         )
         self._check_levels()
-        self.controller = Controller(
-            ControllerSettings(
-                node_id=config.node_id,
-                default_partition_count=config.num_partitions,
-                default_replication_factor=config.default_replication_factor,
-                delete_topic_enable=config.delete_topic_enable,
-                broker_config=config.explicit,
-                supported_features=config.supported_features,
-            ),
-            self.world.random,
+        self.controller_settings = ControllerSettings(
+            node_id=config.node_id,
+            cluster_id=self.cluster_id,
+            default_partition_count=config.num_partitions,
+            default_replication_factor=config.default_replication_factor,
+            delete_topic_enable=config.delete_topic_enable,
+            broker_config=config.explicit,
+            supported_features=config.supported_features,
         )
         local = LocalPartitions(
             config.node_id,
@@ -269,7 +279,18 @@ class Node:
         self.store.on_directory_failure = lambda state, lost: self._directory_failed(
             local, state, lost
         )
+        controller = Controller(
+            self.metadata,
+            self.controller_settings,
+            self.quotas,
+            self.world.random,
+            config_layers=lambda: broker_config_layers(self),
+            on_exception=lambda: self.log.exception("controller_failed"),
+        )
+        controller.activate()
+        self.controller = ControllerChannel(controller, local)
         self._register()
+        self._tell_overridden_settings()
         self._take_over_settings(self.image)
         local.load(self.image)
         self.metadata.listeners += [local.apply, self._on_metadata]
@@ -310,49 +331,64 @@ class Node:
         )
         # Every listener serves the controller too.
         self.metadata.set_endpoints(endpoints)
-        self._registration = BrokerRegistration(
-            config.node_id,
-            random_uuid(self.world.random),
-            endpoints,
-            rack=config.broker_rack,
-            log_dirs=tuple(state.directory_id for state in self.store.directories if state.online),
-            features=feature_ranges(config.supported_features),
-            stopped_cleanly=self.store.stopped_cleanly,
-        )
-        self.broker_epoch = self._submit_registration()
-        metadata = self.metadata
-        metadata.submit(self._first_cluster_settings())
-        unfenced = self.controller.unfence_broker(
-            config.node_id, self.broker_epoch, metadata.latest
-        )
-        metadata.submit(unfenced.records)
-
-    def _submit_registration(self) -> int:
-        metadata = self.metadata
-        decision = self.controller.register_broker(
-            self._registration, metadata.latest, metadata.next_offset
-        )
-        metadata.submit(decision.records)
-        return decision.rows
-
-    def _first_cluster_settings(self) -> list[ConfigRecord]:
-        """min.insync.replicas is kept for all brokers together, from the first start on."""
-        static = self.config.explicit.get(MIN_INSYNC_REPLICAS)
-        of_cluster = self.metadata.latest.cluster_configs().get(MIN_INSYNC_REPLICAS)
-        if of_cluster is None:
-            return [
-                ConfigRecord(
-                    resource_type=ConfigResourceType.BROKER,
-                    resource_name="",
-                    name=MIN_INSYNC_REPLICAS,
-                    value=static or BROKER_SETTINGS[MIN_INSYNC_REPLICAS].default,
+        known = self.image.brokers.get(config.node_id)
+        self._registration = BrokerRegistrationRequest(
+            broker_id=config.node_id,
+            cluster_id=self.cluster_id,
+            incarnation_id=random_uuid(self.world.random),
+            listeners=[
+                RegisteredListener(
+                    name=each.name,
+                    host=each.host,
+                    port=each.port,
+                    security_protocol=each.security_protocol,
                 )
-            ]
+                for each in endpoints
+            ],
+            features=[
+                Feature(name=name, min_supported_version=lowest, max_supported_version=highest)
+                for name, lowest, highest in feature_ranges(config.supported_features)
+            ],
+            rack=config.broker_rack,
+            log_dirs=[state.directory_id for state in self.store.directories if state.online],
+            previous_broker_epoch=(
+                known.epoch if known is not None and self.store.stopped_cleanly else -1
+            ),
+        )
+        self.broker_epoch = self._ask_now(self._registration).broker_epoch
+        self._ask_now(self._heartbeat())
+
+    def _heartbeat(self, offline_log_dirs: Sequence[bytes] = ()) -> BrokerHeartbeatRequest:
+        return BrokerHeartbeatRequest(
+            broker_id=self.config.node_id,
+            broker_epoch=self.broker_epoch,
+            current_metadata_offset=self.image.offset,
+            offline_log_dirs=list(offline_log_dirs),
+        )
+
+    def _ask_now(self, body: Message) -> Any:
+        """The controller's answer at a start, when the loop does not turn yet."""
+        answer = self.controller.ask(body)
+        self.metadata.settle()
+        return answer.result()
+
+    def _tell_controller(self, body: Message) -> None:
+        def answered(answer: Promise[Any]) -> None:
+            if answer.error is not None:
+                self.log.error(
+                    "controller_refused", request=type(body).__name__, error=answer.error
+                )
+
+        self.controller.ask(body).when_done(answered)
+
+    def _tell_overridden_settings(self) -> None:
+        """min.insync.replicas is kept for all brokers together."""
+        static = self.config.explicit.get(MIN_INSYNC_REPLICAS)
+        of_cluster = self.image.cluster_configs().get(MIN_INSYNC_REPLICAS)
         if static not in (None, of_cluster):
             self.log.warning(
                 "setting_overridden", setting=MIN_INSYNC_REPLICAS, by_cluster=of_cluster
             )
-        return []
 
     def _abandon(self) -> None:
         """Close what a start that failed has opened."""
@@ -402,7 +438,7 @@ class Node:
 
     def _broker_config(self, image: MetadataImage) -> dict[str, str]:
         """The broker's settings that hold now, as far as they were set."""
-        return self.controller.settings.effective_broker_config(image)
+        return self.controller_settings.effective_broker_config(image)
 
     def _on_metadata(
         self, before: MetadataImage, after: MetadataImage, delta: MetadataDelta
@@ -413,7 +449,7 @@ class Node:
             self._take_over_settings(after)
         if METADATA_VERSION in delta.features:
             # A newer level may know something of this broker that the one before did not.
-            self._submit_registration()
+            self._tell_controller(self._registration)
 
     def _take_over_settings(self, image: MetadataImage) -> None:
         self.quotas.replace(image.client_quotas)
@@ -444,16 +480,11 @@ class Node:
             "directory_failed", directory=state.path, error=state.error, partitions=len(lost)
         )
         local.fail(lost)
-        online = tuple(each.directory_id for each in self.store.directories if each.online)
-        if online:
-            try:
-                # The next start has to know that topics may be deleted behind this one's back.
-                changed = self.controller.change_log_dirs(
-                    self.config.node_id, self.broker_epoch, online, self.metadata.latest
-                )
-                self.metadata.submit(changed.records)
-            except ApiError as error:
-                self.log.error("directory_failure_not_recorded", error=error)
+        directories = self.store.directories
+        if any(each.online for each in directories):
+            # The next start has to know that topics may be deleted behind this one's back.
+            offline = [each.directory_id for each in directories if not each.online]
+            self._tell_controller(self._heartbeat(offline_log_dirs=offline))
 
     # Stop
 
@@ -483,10 +514,12 @@ class Node:
         self._stop_when_finished(self.reactor.now + _FINISH_S_MAX)
 
     def _stop_when_finished(self, deadline: float) -> None:
-        """Wait for produce requests that wait for durability and answers that are on their way."""
-        metrics = self.metrics
-        is_busy = metrics.delayed_produces or any(
-            connection.is_answering for connection in self.connections.all.values()
+        """Wait for produce requests that wait for durability, changes of the metadata and answers
+        that are on their way."""
+        is_busy = (
+            self.metrics.delayed_produces
+            or self.metadata.has_proposals
+            or any(connection.is_answering for connection in self.connections.all.values())
         )
         if is_busy and self.reactor.now < deadline:
             self.reactor.call_later(_FINISH_POLL_S, lambda: self._stop_when_finished(deadline))
@@ -499,6 +532,8 @@ class Node:
 
         Raises NodeCrashedError when it ended because a background thread has met a bug.
         """
+        # Everybody who is told of changes is still there.
+        self.metadata.settle()
         self.cleaning.close()
         self.transactions.close()
         self.groups.close()

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from tidelog.errors import TidelogError
 from tidelog.server.node import Node
 from tidelog.server.structured_logs import capture_logging
 from tidelog.world.operating_system import OperatingSystem
@@ -17,6 +18,10 @@ if TYPE_CHECKING:
     from tidelog.server.configuration.node_config import NodeConfig
 
 _SWITCH_INTERVAL_S = 0.001
+
+
+class StartError(TidelogError):
+    """The operating system, or a disk, refused what the node needs."""
 
 
 def run_node(
@@ -35,7 +40,10 @@ def run_node(
     if handle_signals:
         _prepare_process(node)
     with capture_logging(node.log):
-        node.start()
+        try:
+            node.start()
+        except OSError as error:
+            raise StartError(f"the node cannot start: {error}") from error
         if on_ready is not None:
             on_ready(node)
         node.run()

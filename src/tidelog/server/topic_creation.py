@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
-from tidelog.cluster.controller.topic_changes import NewTopic
+from tidelog.cluster.controller.topic_changes import DEFAULT
 from tidelog.cluster.topic_names import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
-from tidelog.protocol.errors import ErrorCode
-from tidelog.protocol.schema import Message
-from tidelog.server.decisions import answer_when_committed
+from tidelog.promise import Promise
+from tidelog.protocol.apis.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from tidelog.protocol.errors import ApiError, ErrorCode
+from tidelog.server.controller.request_context import RequestContext
 
 if TYPE_CHECKING:
     from tidelog.server.node import Node
-    from tidelog.server.request import Deferred, Request
+    from tidelog.server.request import Request
 
-Response = TypeVar("Response", bound=Message)
+# Of CreateTopics: as a client that knows all errors.
+_VERSION = 7
 
 
-def new_topic(node: Node, name: str) -> NewTopic:
+def new_topic(node: Node, name: str) -> CreatableTopic:
     """A topic as the node makes it unasked: with its defaults, internal ones as they must be.
 
     Internal topics have no more replicas than there are brokers, so that one node works unset.
@@ -26,11 +33,11 @@ def new_topic(node: Node, name: str) -> NewTopic:
     config = node.config
     broker_count = max(1, sum(broker.is_active for broker in node.image.brokers.values()))
     if name == CONSUMER_OFFSETS_TOPIC:
-        return NewTopic(
+        return _topic(
             name,
             config.offsets_topic_num_partitions,
             min(config.offsets_topic_replication_factor, broker_count),
-            configs={
+            {
                 "cleanup.policy": "compact",
                 "compression.type": "producer",
                 "segment.bytes": str(config.offsets_topic_segment_bytes),
@@ -38,11 +45,11 @@ def new_topic(node: Node, name: str) -> NewTopic:
         )
     if name == TRANSACTION_STATE_TOPIC:
         replicas = min(config.transaction_state_log_replication_factor, broker_count)
-        return NewTopic(
+        return _topic(
             name,
             config.transaction_state_log_num_partitions,
             replicas,
-            configs={
+            {
                 "cleanup.policy": "compact",
                 "compression.type": "uncompressed",
                 "min.insync.replicas": str(min(config.transaction_state_log_min_isr, replicas)),
@@ -50,17 +57,42 @@ def new_topic(node: Node, name: str) -> NewTopic:
                 "unclean.leader.election.enable": "false",
             },
         )
-    return NewTopic(name)
+    return _topic(name, DEFAULT, DEFAULT, {})
+
+
+def _topic(
+    name: str, partition_count: int, replication_factor: int, configs: Mapping[str, str]
+) -> CreatableTopic:
+    return CreatableTopic(
+        name=name,
+        num_partitions=partition_count,
+        replication_factor=replication_factor,
+        configs=[CreatableTopicConfig(name=key, value=value) for key, value in configs.items()],
+    )
 
 
 def create_missing_topics(
-    node: Node,
-    request: Request,
-    names: Iterable[str],
-    respond: Callable[[dict[str, ErrorCode]], Response],
-) -> Response | Deferred:
-    """Create topics; `respond` gets the errors of those that could not be created."""
+    node: Node, request: Request, names: Iterable[str]
+) -> Promise[dict[str, ErrorCode]]:
+    """Creates topics for a client, on its quota; gives the errors of those that could not be
+    created."""
     topics = [new_topic(node, name) for name in dict.fromkeys(names)]
-    decision = node.controller.create_topics(topics, node.metadata.latest)
-    errors = {row.name: row.error.code for row in decision.rows if row.error is not None}
-    return answer_when_committed(node, request, decision.records, lambda: respond(errors))
+    context = RequestContext.of(request)._replace(version=_VERSION)
+
+    def errors_of(response: CreateTopicsResponse) -> dict[str, ErrorCode]:
+        rows = response.topics
+        return {row.name: _for_metadata(row.error_code) for row in rows if row.error_code}
+
+    answer: Promise[CreateTopicsResponse] = node.controller.ask(
+        CreateTopicsRequest(topics=topics), context
+    )
+    return answer.then(errors_of).recover(
+        ApiError, lambda error: {topic.name: error.code for topic in topics}
+    )
+
+
+def _for_metadata(error_code: int) -> ErrorCode:
+    """Clients that ask for metadata do not know the quota; they ask again for what is unknown."""
+    if error_code == ErrorCode.THROTTLING_QUOTA_EXCEEDED:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return ErrorCode(error_code)

@@ -27,7 +27,12 @@ class EpochEntry(NamedTuple):
 
 
 class LeaderEpochCache:
-    """Epochs and start offsets, both strictly ascending, kept in step with the file."""
+    """Epochs and start offsets, both strictly ascending, kept in step with the file.
+
+    Only what the start of the log has left behind may still be in the file: it goes with the next
+    change, and whoever loads the file looks at the start. So a log can let go of its oldest records
+    when the disk is full.
+    """
 
     __slots__ = ("_files", "entries", "latest_epoch", "path", "synced_version", "version")
 
@@ -50,12 +55,17 @@ class LeaderEpochCache:
         return cls(files, directory, _parse(path, content))
 
     def assign(self, epoch: int, start_offset: int) -> None:
-        """Notes that `epoch` begins at `start_offset`; contradicting older entries go."""
+        """Notes that `epoch` begins at `start_offset`; contradicting older entries go.
+
+        Raises OSError, and then nothing has changed: an append that is tried again assigns again.
+        """
         entries = self.entries
         if entries and entries[-1].epoch == epoch and entries[-1].start_offset <= start_offset:
             return
         kept = [e for e in entries if e.epoch < epoch and e.start_offset < start_offset]
-        self.replace([*kept, EpochEntry(epoch, start_offset)])
+        assigned = [*kept, EpochEntry(epoch, start_offset)]
+        self._write(assigned)
+        self._take(assigned)
 
     def truncate_to(self, end_offset: int) -> None:
         """Forgets epochs that begin at `end_offset` or later (the log was truncated to it)."""
@@ -68,7 +78,7 @@ class LeaderEpochCache:
         slot = bisect_right(entries, start_offset, key=itemgetter(1)) - 1
         if slot < 0 or entries[slot].start_offset == start_offset == entries[0].start_offset:
             return
-        self.replace([EpochEntry(entries[slot].epoch, start_offset), *entries[slot + 1 :]])
+        self._take([EpochEntry(entries[slot].epoch, start_offset), *entries[slot + 1 :]])
 
     def clear(self) -> None:
         if self.entries:
@@ -90,18 +100,21 @@ class LeaderEpochCache:
         known_epoch = entries[slot - 1].epoch if slot else epoch
         return known_epoch, entries[slot].start_offset
 
-    def write_out(self) -> None:
-        """Writes the file anew. It is not synced here: flushes do that, off the loop thread."""
-        lines = ["0", str(len(self.entries))]
-        lines += [f"{entry.epoch} {entry.start_offset}" for entry in self.entries]
-        replace_file(self._files, self.path, ("\n".join(lines) + "\n").encode(), durable=False)
-        self.version += 1
-
     def replace(self, entries: list[EpochEntry]) -> None:
         """Takes other entries, in memory and in the file."""
+        self._take(entries)
+        self._write(entries)
+
+    def _take(self, entries: list[EpochEntry]) -> None:
         self.entries = entries
         self.latest_epoch = entries[-1].epoch if entries else UNDEFINED_EPOCH
-        self.write_out()
+
+    def _write(self, entries: list[EpochEntry]) -> None:
+        """It is not synced here: flushes do that, off the loop thread."""
+        lines = ["0", str(len(entries))]
+        lines += [f"{entry.epoch} {entry.start_offset}" for entry in entries]
+        replace_file(self._files, self.path, ("\n".join(lines) + "\n").encode(), durable=False)
+        self.version += 1
 
 
 def _parse(path: Path, content: bytes) -> list[EpochEntry]:

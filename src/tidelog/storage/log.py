@@ -729,15 +729,19 @@ class Log:
         """Puts the segment that `segment_swap.begin_swap` made ready in place of old ones.
 
         Returns False, with nothing done, when the old segments are not closed segments of this
-        log any more, or when the disk fails. Readers of the old segments go on undisturbed.
+        log any more. Raises OSError when the disk fails: then what `begin_swap` made ready has to
+        stay, for some of the old segments are gone, and the next start finishes the swap. Readers
+        of the old segments go on undisturbed.
         """
         if self._storage_error is not None or self.is_truncating:
             return False
         try:
             return self._segments.replace(base_offset, old_base_offsets)
         except OSError as error:
-            self._failed(error)
-            return False
+            # Whatever the reason, this does not pass: segments are forgotten here.
+            failure = OSError(errno.EIO, f"segments are half replaced ({error})")
+            self._failed(failure)
+            raise failure from error
 
     # The end
 

@@ -172,6 +172,16 @@ class LogStore:
         self._forget(log)
         self._serving_of(log).delete(log)
 
+    @property
+    def is_deleting(self) -> bool:
+        """Whether a crash may still bring back a log that was deleted.
+
+        A directory that has failed does not count, as long as there is another: that it is away is
+        in the metadata.
+        """
+        online = [serving for serving in self._serving if serving.directory.online]
+        return any(serving.is_deleting for serving in online or self._serving)
+
     def set_aside(self, log: Log) -> Path:
         """Takes a log that no topic claims out of service; its files stay, under another name.
 

@@ -40,7 +40,7 @@ from tidelog.storage.directories.partition_directory import (
     was_directory_of,
 )
 from tidelog.storage.directories.partition_metadata import FILE_NAME as PARTITION_METADATA
-from tidelog.storage.directories.partition_metadata import read_topic_id
+from tidelog.storage.directories.partition_metadata import read_topic_id, sync_topic_id
 from tidelog.storage.files import CorruptFileError, read_file
 from tidelog.storage.journal.checkpoint import FILE_NAME as JOURNAL_CHECKPOINT
 from tidelog.storage.journal.format import Frame, FrameKind
@@ -49,6 +49,7 @@ from tidelog.storage.journal.writer import segments_from
 from tidelog.storage.log import Log
 from tidelog.storage.log_config import LogConfig
 from tidelog.storage.log_loading import open_log
+from tidelog.storage.segment.segment import LOG_SUFFIX, offset_of_file
 from tidelog.world import World
 
 logger = logging.getLogger(__name__)
@@ -315,7 +316,7 @@ class _DirectoryRecovery:
         try:
             topic_id = read_topic_id(self._files, path)
         except CorruptFileError:
-            if not self._is_half_written(path / PARTITION_METADATA):
+            if not self._was_creation_cut_off(path):
                 return False
             topic_id = None
         if topic_id is None and ZERO_UUID not in replays:
@@ -351,8 +352,11 @@ class _DirectoryRecovery:
         return log
 
     def _sync(self, log: Log, recovery_point: int) -> None:
-        """A flush, and what it does not see: files that were cut and names that went."""
+        """A flush, and what it does not see: files that were cut and names that went, and the topic
+        id, which a killed process may have left in the page cache."""
         log.flush()
+        if log.topic_id != ZERO_UUID:
+            sync_topic_id(self._files, log.directory)
         for segment in segments_from(log, recovery_point):
             self._files.fdatasync(segment.open().fd)
         self._files.sync_directory(log.directory)
@@ -390,9 +394,12 @@ class _DirectoryRecovery:
         try:
             topic_id = read_topic_id(self._files, path)
         except CorruptFileError:
-            if not replays and not self._is_half_written(path / PARTITION_METADATA):
+            if not replays and not self._was_creation_cut_off(path):
                 raise
             # The frames say which topic it is; without frames its creation was cut off.
+            self._files.unlink(path / PARTITION_METADATA)
+            topic_id = None
+        if topic_id is not None and any(_is_damaged(topic_id, other) for other in replays):
             self._files.unlink(path / PARTITION_METADATA)
             topic_id = None
         if topic_id is not None and any(
@@ -413,9 +420,24 @@ class _DirectoryRecovery:
         known = self._replays.get(topic_partition, {})
         return topic_id, known.get(topic_id or ZERO_UUID, Replay())
 
-    def _is_half_written(self, path: Path) -> bool:
-        content = read_file(self._files, path)
-        return b"\0" in content or b"topic_id" not in content or len(content) < _METADATA_BYTES
+    def _was_creation_cut_off(self, path: Path) -> bool:
+        """Whether a damaged partition.metadata may be that of a log too young to have it on disk:
+        it is half written, or it says nothing that matters because the log was never used."""
+        content = read_file(self._files, path / PARTITION_METADATA)
+        if b"\0" in content or b"topic_id" not in content or len(content) < _METADATA_BYTES:
+            return True
+        return all(
+            offset_of_file(name) == 0 and not self._files.stat(path / name).st_size
+            for name in self._files.listdir(path)
+            if name.endswith(LOG_SUFFIX)
+        )
+
+
+def _is_damaged(topic_id: bytes, journaled: bytes) -> bool:
+    """Whether a topic id was the one in the journal, which unlike its file has checksums, before a
+    character of it changed. Ids are random: no two topics have nearly the same."""
+    pairs = zip(format_uuid(topic_id), format_uuid(journaled), strict=True)
+    return sum(here != there for here, there in pairs) == 1
 
 
 def replay_frame(log: Log, frame: Frame) -> None:

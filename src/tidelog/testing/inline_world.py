@@ -50,6 +50,9 @@ class InlineWorld:
     ) -> Iterator[Result]:
         return map(work, items)
 
+    def give_way(self) -> None:
+        pass
+
     def make_lock(self) -> AbstractContextManager[object]:
         return nullcontext()
 

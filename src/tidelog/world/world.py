@@ -98,6 +98,10 @@ class World(Protocol):
         """`failed(problem, is_bug)` makes the last event of a task that did not come to its end."""
         ...
 
+    def give_way(self) -> None:
+        """In a job that computes for long: every millisecond or so, lets the loop go first."""
+        ...
+
     def make_lock(self) -> AbstractContextManager[object]:
         """Keeps jobs of several workers apart."""
         ...

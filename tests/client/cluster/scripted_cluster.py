@@ -11,11 +11,18 @@ from typing import TypeVar
 from tests.client.cluster.scripted_broker import Answer, ScriptedBroker
 from tidelog.client.cluster import Cluster, ClusterClient
 from tidelog.protocol.api_keys import ApiKey
+from tidelog.protocol.apis.fetch import (
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
 from tidelog.protocol.apis.find_coordinator import (
     Coordinator,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
+from tidelog.protocol.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from tidelog.protocol.apis.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
@@ -43,6 +50,7 @@ from tidelog.protocol.apis.produce import (
 )
 from tidelog.protocol.errors import ErrorCode
 from tidelog.protocol.record_batch import read_header
+from tidelog.protocol.records import Record, encode_batch
 from tidelog.protocol.topic_partition import TopicPartition
 
 T = TypeVar("T")
@@ -54,6 +62,8 @@ VERSIONS = {
     ApiKey.FIND_COORDINATOR: (0, 6),
     ApiKey.OFFSET_COMMIT: (2, 9),
     ApiKey.PRODUCE: (3, 12),
+    ApiKey.INIT_PRODUCER_ID: (0, 4),
+    ApiKey.FETCH: (4, 17),
 }
 
 
@@ -95,6 +105,8 @@ class ScriptedCluster:
                 ApiKey.LIST_OFFSETS: partial(self._list_offsets, node),
                 ApiKey.OFFSET_COMMIT: partial(self._offset_commit, node),
                 ApiKey.PRODUCE: partial(self._produce, node),
+                ApiKey.INIT_PRODUCER_ID: self._init_producer_id,
+                ApiKey.FETCH: partial(self._fetch, node),
             }
             self.brokers.append(ScriptedBroker(answers, VERSIONS))
         try:
@@ -174,6 +186,29 @@ class ScriptedCluster:
                 self.stored.append((node, row.index, header.base_sequence))
         topic = TopicProduceResponse(name="orders", partition_responses=rows)
         return ProduceResponse(responses=[topic])
+
+    def _init_producer_id(self, request: InitProducerIdRequest) -> InitProducerIdResponse:
+        return InitProducerIdResponse(producer_id=7, producer_epoch=0)
+
+    def _fetch(self, node: int, request: FetchRequest) -> FetchResponse:
+        """Each partition has one record at every offset, with the node as its value."""
+        self.asked.append((node, "fetch"))
+        (topic,) = request.topics
+        rows = []
+        for row in topic.partitions:
+            record = Record(row.fetch_offset, 0, None, b"%d" % node)
+            batch = encode_batch([record], base_offset=row.fetch_offset)
+            rows.append(
+                PartitionData(
+                    partition_index=row.partition,
+                    error_code=self._refusal(node),
+                    high_watermark=row.fetch_offset + 1,
+                    last_stable_offset=row.fetch_offset + 1,
+                    records=batch,
+                )
+            )
+        answer = FetchableTopicResponse(topic=topic.topic, topic_id=topic.topic_id, partitions=rows)
+        return FetchResponse(responses=[answer])
 
     def _refusal(self, node: int) -> ErrorCode:
         codes = self.refusals.get(node)

@@ -3,8 +3,14 @@
 import pytest
 
 from tests.cluster.cluster_host import ClusterHost, broker_uuid
-from tidelog.cluster.controller.broker_lifecycle import BrokerRegistration
-from tidelog.cluster.controller.partition_changes import IsrChange
+from tidelog.cluster.controller.broker_lifecycle import (
+    BrokerRegistration,
+    register_broker,
+    shut_down_broker,
+    unfence_broker,
+    unregister_broker,
+)
+from tidelog.cluster.controller.partition_changes import IsrChange, alter_partitions
 from tidelog.protocol.errors import ApiError, ErrorCode
 
 
@@ -47,7 +53,7 @@ def test_a_broker_that_cannot_do_what_the_cluster_does_is_refused() -> None:
         2, broker_uuid(1), (), features=(("metadata.version", 7, 20),)
     )
     with pytest.raises(ApiError, match="does not support finalized version 30") as caught:
-        host.controller.register_broker(registration, host.image, 99)
+        register_broker(registration, host.image, 99)
     assert caught.value.code is ErrorCode.UNSUPPORTED_VERSION
 
 
@@ -57,7 +63,7 @@ def test_a_broker_that_does_not_name_a_feature_of_the_cluster_is_refused() -> No
         2, broker_uuid(1), (), features=(("metadata.version", 7, 30), ("group.version", 0, 1))
     )
     with pytest.raises(ApiError, match=r"version 2 of transaction\.version.* between 0 and 0"):
-        host.controller.register_broker(registration, host.image, 10)
+        register_broker(registration, host.image, 10)
 
 
 def test_leadership_moves_when_brokers_are_fenced_and_comes_back_with_them() -> None:
@@ -98,27 +104,27 @@ def test_a_controlled_shutdown_hands_leadership_over_first() -> None:
     host = ClusterHost([1, 2])
     host.create("orders", assignments={0: [1, 2]})
     epoch = host.image.brokers[1].epoch
-    host.decide(host.controller.shut_down_broker(1, epoch, host.image))
+    host.decide(shut_down_broker(1, epoch, host.image, host.settings))
     assert host.describe("orders") == "orders-0: leader 2 at epoch 1, replicas [1, 2], isr [2]"
     assert host.image.brokers[1].in_controlled_shutdown
-    assert not host.controller.shut_down_broker(1, epoch, host.image).records
+    assert not shut_down_broker(1, epoch, host.image, host.settings).records
 
 
 def test_a_broker_can_be_unregistered_for_good() -> None:
     host = ClusterHost([1, 2])
     host.create("orders", assignments={0: [2, 1]})
-    host.decide(host.controller.unregister_broker(2, host.image))
+    host.decide(unregister_broker(2, host.image, host.settings))
     assert set(host.image.brokers) == {1}
     assert host.describe("orders") == "orders-0: leader 1 at epoch 1, replicas [2, 1], isr [1]"
     with pytest.raises(ApiError) as caught:
-        host.controller.unregister_broker(2, host.image)
+        unregister_broker(2, host.image, host.settings)
     assert caught.value.code is ErrorCode.BROKER_ID_NOT_REGISTERED
 
 
 def test_an_old_broker_epoch_is_refused() -> None:
     host = ClusterHost([1])
     with pytest.raises(ApiError) as caught:
-        host.controller.unfence_broker(1, 0, host.image)
+        unfence_broker(1, 0, host.image, host.settings)
     assert caught.value.code is ErrorCode.STALE_BROKER_EPOCH
 
 
@@ -130,7 +136,7 @@ def test_a_leader_changes_its_in_sync_set() -> None:
     def alter(isr: tuple[int, ...], leader_epoch: int, partition_epoch: int) -> str:
         change = IsrChange(topic_id, 0, leader_epoch, partition_epoch, isr)
         epoch = host.image.brokers[1].epoch
-        (row,) = host.decide(host.controller.alter_partitions([change], 1, epoch, host.image))
+        (row,) = host.decide(alter_partitions([change], 1, epoch, host.image))
         return "ok" if row.error is None else row.error.code.name
 
     assert alter((1,), 0, 0) == "ok"
@@ -152,8 +158,8 @@ def test_the_same_process_that_registers_again_keeps_its_epoch_and_its_state() -
     registration = BrokerRegistration(
         1, before.incarnation_id, before.endpoints, log_dirs=before.log_dirs
     )
-    decision = host.controller.register_broker(registration, host.image, 99)
+    decision = register_broker(registration, host.image, 99)
     assert (decision.records, decision.rows) == ([], before.epoch)
     moved = registration._replace(log_dirs=(broker_uuid(7), broker_uuid(8)))
-    assert host.decide(host.controller.register_broker(moved, host.image, 99)) == before.epoch
+    assert host.decide(register_broker(moved, host.image, 99)) == before.epoch
     assert host.image.brokers[1] == before._replace(log_dirs=moved.log_dirs)

@@ -6,6 +6,8 @@ from tidelog.cluster.controller.config_changes import (
     ConfigOperation,
     ConfigReplacement,
     Operation,
+    alter_configs,
+    incremental_alter_configs,
 )
 from tidelog.cluster.controller.controller_settings import ControllerSettings
 from tidelog.cluster.metadata.image import ConfigResource, ConfigResourceType
@@ -29,14 +31,14 @@ def change(
     host: ClusterHost, resource: ConfigResource, *operations: tuple[str, int, str | None]
 ) -> str:
     wanted = ConfigChange(resource, [ConfigOperation(*each) for each in operations])
-    (row,) = host.decide(host.controller.incremental_alter_configs([wanted], host.image))
+    (row,) = host.decide(incremental_alter_configs([wanted], host.image, host.settings))
     return outcome(row.error)
 
 
 def replace(host: ClusterHost, resource: ConfigResource, **configs: str | None) -> str:
     values = {name.replace("_", "."): value for name, value in configs.items()}
     (row,) = host.decide(
-        host.controller.alter_configs([ConfigReplacement(resource, values)], host.image)
+        alter_configs([ConfigReplacement(resource, values)], host.image, host.settings)
     )
     return outcome(row.error)
 
@@ -114,8 +116,11 @@ def test_a_replacement_drops_what_it_does_not_name(host: ClusterHost) -> None:
 
 
 def test_validation_alone_changes_nothing(host: ClusterHost) -> None:
-    decision = host.controller.alter_configs(
-        [ConfigReplacement(ORDERS, {"retention.ms": "5"})], host.image, validate_only=True
+    decision = alter_configs(
+        [ConfigReplacement(ORDERS, {"retention.ms": "5"})],
+        host.image,
+        host.settings,
+        validate_only=True,
     )
     assert (decision.records, decision.rows[0].error) == ([], None)
 
@@ -125,8 +130,11 @@ def test_a_topic_must_exist_and_a_resource_comes_once(host: ClusterHost) -> None
     assert replace(host, nothing, retention_ms="5") == (
         "UNKNOWN_TOPIC_OR_PARTITION: The topic 'nothing' does not exist."
     )
-    rows = host.controller.alter_configs(
-        [ConfigReplacement(ORDERS, {}), ConfigReplacement(ORDERS, {})], host.image
+    assert replace(host, ConfigResource(ConfigResourceType.TOPIC, ""), retention_ms="5") == (
+        "INVALID_REQUEST: Default topic resources are not allowed."
+    )
+    rows = alter_configs(
+        [ConfigReplacement(ORDERS, {}), ConfigReplacement(ORDERS, {})], host.image, host.settings
     ).rows
     assert outcome(rows[1].error) == "INVALID_REQUEST: Each resource must appear at most once."
     assert replace(host, ConfigResource(1, "x")) == "INVALID_REQUEST: Unexpected resource type 1."
@@ -137,7 +145,7 @@ def test_brokers_have_settings_of_their_own_and_for_all(host: ClusterHost) -> No
     assert replace(host, BROKER, log_retention_ms="6") == "ok"
     assert host.image.cluster_configs() == {"log.retention.ms": "5"}
     assert host.image.broker_configs(1) == {"log.retention.ms": "6"}
-    effective = host.controller.settings.effective_broker_config(host.image)
+    effective = host.settings.effective_broker_config(host.image)
     assert effective["log.retention.ms"] == "6"
 
 
@@ -247,6 +255,22 @@ def test_no_setting_locks_everybody_out(host: ClusterHost) -> None:
     )
     overrides = ("max.connections.per.ip.overrides", Operation.SET, "10.0.0.1:5")
     assert change(host, BROKER, overrides, ("max.connections.per.ip", Operation.SET, "0")) == "ok"
+    assert change(host, BROKER, ("max.connections.per.ip.overrides", Operation.DELETE, None)) == (
+        "INVALID_REQUEST: max.connections.per.ip can be 0 only if "
+        "max.connections.per.ip.overrides is set."
+    )
+    # What a broker has for itself stands above what all brokers have.
+    assert change(host, ALL_BROKERS, ("max.connections.per.ip", Operation.SET, "0")) == "ok"
+
+
+@pytest.mark.parametrize("value", ["10.0.0.1", "10.0.0.1:", ":5", "10.0.0.1:-5", "10.0.0.1:5,host"])
+def test_overrides_of_addresses_are_pairs(host: ClusterHost, value: str) -> None:
+    for resource in (BROKER, ALL_BROKERS):
+        answer = change(host, resource, ("max.connections.per.ip.overrides", Operation.SET, value))
+        assert answer == (
+            f"INVALID_REQUEST: Invalid value {value} for configuration "
+            f"max.connections.per.ip.overrides: {value.split(',')[-1]} is not NAME:NUMBER"
+        )
 
 
 def test_a_value_has_a_longest_length(host: ClusterHost) -> None:
@@ -291,12 +315,12 @@ def test_client_metrics_subscriptions_are_checked(host: ClusterHost) -> None:
 
 def test_brokers_are_told_of_values_that_stay(host: ClusterHost) -> None:
     assert replace(host, BROKER, log_retention_ms="6") == "ok"
-    again = host.controller.alter_configs(
-        [ConfigReplacement(BROKER, {"log.retention.ms": "6"})], host.image
+    again = alter_configs(
+        [ConfigReplacement(BROKER, {"log.retention.ms": "6"})], host.image, host.settings
     )
     assert len(again.records) == 1
     replace(host, ORDERS, retention_ms="6")
-    again = host.controller.alter_configs(
-        [ConfigReplacement(ORDERS, {"retention.ms": "6"})], host.image
+    again = alter_configs(
+        [ConfigReplacement(ORDERS, {"retention.ms": "6"})], host.image, host.settings
     )
     assert again.records == []

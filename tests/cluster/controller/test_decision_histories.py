@@ -10,16 +10,37 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from tidelog.cluster.controller.broker_lifecycle import BrokerRegistration
-from tidelog.cluster.controller.config_changes import ConfigChange, ConfigOperation
-from tidelog.cluster.controller.controller import Controller
+from tidelog.cluster.controller.broker_lifecycle import (
+    BrokerRegistration,
+    fence_broker,
+    register_broker,
+    unfence_broker,
+    unregister_broker,
+)
+from tidelog.cluster.controller.config_changes import (
+    ConfigChange,
+    ConfigOperation,
+    incremental_alter_configs,
+)
 from tidelog.cluster.controller.controller_settings import ControllerSettings
-from tidelog.cluster.controller.elections import PREFERRED_ELECTION, UNCLEAN_ELECTION
-from tidelog.cluster.controller.feature_changes import FeatureUpdate, UpgradeType
-from tidelog.cluster.controller.quota_changes import QuotaAlteration
-from tidelog.cluster.controller.reassignments import Reassignment
-from tidelog.cluster.controller.scram_changes import ScramDeletion, ScramUpsertion
-from tidelog.cluster.controller.topic_changes import NewTopic, PartitionAddition, TopicSelector
+from tidelog.cluster.controller.elections import PREFERRED_ELECTION, UNCLEAN_ELECTION, elect_leaders
+from tidelog.cluster.controller.feature_changes import FeatureUpdate, UpgradeType, update_features
+from tidelog.cluster.controller.producer_ids import allocate_producer_ids
+from tidelog.cluster.controller.quota_changes import QuotaAlteration, alter_client_quotas
+from tidelog.cluster.controller.reassignments import Reassignment, alter_partition_reassignments
+from tidelog.cluster.controller.scram_changes import (
+    ScramDeletion,
+    ScramUpsertion,
+    alter_user_scram_credentials,
+)
+from tidelog.cluster.controller.topic_changes import (
+    NewTopic,
+    PartitionAddition,
+    TopicSelector,
+    create_partitions,
+    create_topics,
+    delete_topics,
+)
 from tidelog.cluster.metadata.image import (
     NO_LEADER,
     ConfigResource,
@@ -27,7 +48,8 @@ from tidelog.cluster.metadata.image import (
     Endpoint,
     MetadataImage,
 )
-from tidelog.cluster.metadata.metadata_log import DIRECTORY_NAME, MetadataLog, SnapshotOptions
+from tidelog.cluster.metadata.metadata_log import DIRECTORY_NAME, MetadataLog
+from tidelog.cluster.metadata.snapshotting import SnapshotOptions
 from tidelog.protocol.errors import ApiError
 from tidelog.testing.inline_world import InlineWorld
 from tidelog.world.operating_system.files import OsFiles
@@ -54,11 +76,9 @@ class DecisionHistory(RuleBasedStateMachine):
         self._root = TemporaryDirectory()
         self._incarnations = itertools.count(1)
         self._ids = itertools.count(1)
-        self.controller = Controller(
-            ControllerSettings(1),
-            random=Random(5),
-            new_id=lambda: next(self._ids).to_bytes(16, "big"),
-        )
+        self.settings = ControllerSettings(1)
+        self.random = Random(5)
+        self.new_id = lambda: next(self._ids).to_bytes(16, "big")
         self.metadata = self._open()
         self.epochs: dict[tuple[bytes, int], tuple[int, int]] = {}
 
@@ -75,12 +95,12 @@ class DecisionHistory(RuleBasedStateMachine):
         self.metadata.close()
         self._root.cleanup()
 
-    def _submit(self, decide: Callable[[], object]) -> None:
+    def _propose(self, decide: Callable[[], object]) -> None:
         try:
             decision = decide()
         except ApiError:
             return
-        self.metadata.submit(decision.records)  # type: ignore[attr-defined]
+        self.metadata.propose(decision.records).committed.result()  # type: ignore[attr-defined]
 
     @property
     def image(self) -> MetadataImage:
@@ -93,46 +113,45 @@ class DecisionHistory(RuleBasedStateMachine):
 
     @rule(broker_id=BROKERS, stopped_cleanly=st.booleans())
     def register(self, broker_id: int, stopped_cleanly: bool) -> None:
+        known = self.image.brokers.get(broker_id)
         registration = BrokerRegistration(
             broker_id,
             next(self._incarnations).to_bytes(16, "big"),
             (Endpoint("PLAINTEXT", "localhost", 9000 + broker_id),),
             log_dirs=(broker_id.to_bytes(16, "big"),),
-            stopped_cleanly=stopped_cleanly,
+            previous_epoch=known.epoch if known is not None and stopped_cleanly else -1,
         )
-        self._submit(
-            lambda: self.controller.register_broker(
-                registration, self.image, self.metadata.next_offset
-            )
-        )
+        self._propose(lambda: register_broker(registration, self.image, self.metadata.next_offset))
 
     @rule(broker_id=BROKERS)
     def unfence(self, broker_id: int) -> None:
         broker = self.image.brokers.get(broker_id)
         epoch = broker.epoch if broker else 0
-        self._submit(lambda: self.controller.unfence_broker(broker_id, epoch, self.image))
+        self._propose(lambda: unfence_broker(broker_id, epoch, self.image, self.settings))
 
     @rule(broker_id=BROKERS)
     def fence(self, broker_id: int) -> None:
-        self._submit(lambda: self.controller.fence_broker(broker_id, self.image))
+        self._propose(lambda: fence_broker(broker_id, self.image, self.settings))
 
     @rule(broker_id=st.integers(2, 3))
     def unregister(self, broker_id: int) -> None:
-        self._submit(lambda: self.controller.unregister_broker(broker_id, self.image))
+        self._propose(lambda: unregister_broker(broker_id, self.image, self.settings))
 
     @rule(name=TOPICS, partitions=st.integers(0, 4), factor=st.integers(-1, 3), retention=VALUES)
     def create_topic(self, name: str, partitions: int, factor: int, retention: str) -> None:
         topic = NewTopic(name, partitions, factor, configs={"retention.ms": retention})
-        self._submit(lambda: self.controller.create_topics([topic], self.image))
+        self._propose(
+            lambda: create_topics([topic], self.image, self.settings, self.random, self.new_id)
+        )
 
     @rule(name=TOPICS)
     def delete_topic(self, name: str) -> None:
-        self._submit(lambda: self.controller.delete_topics([TopicSelector(name)], self.image))
+        self._propose(lambda: delete_topics([TopicSelector(name)], self.image, self.settings))
 
     @rule(name=TOPICS, count=st.integers(1, 6))
     def add_partitions(self, name: str, count: int) -> None:
         addition = PartitionAddition(name, count)
-        self._submit(lambda: self.controller.create_partitions([addition], self.image))
+        self._propose(lambda: create_partitions([addition], self.image, self.random))
 
     @rule(name=TOPICS, operation=st.integers(0, 3), value=VALUES)
     def change_config(self, name: str, operation: int, value: str) -> None:
@@ -142,17 +161,17 @@ class DecisionHistory(RuleBasedStateMachine):
             resource,
             [ConfigOperation(key, operation, value if operation < 2 else "compact")],
         )
-        self._submit(lambda: self.controller.incremental_alter_configs([change], self.image))
+        self._propose(lambda: incremental_alter_configs([change], self.image, self.settings))
 
     @rule(user=st.sampled_from(["a", "b", None]), rate=st.sampled_from([None, 1.0, 5.0]))
     def change_quota(self, user: str | None, rate: float | None) -> None:
         alteration = QuotaAlteration([("user", user)], [("producer_byte_rate", rate)])
-        self._submit(lambda: self.controller.alter_client_quotas([alteration], self.image))
+        self._propose(lambda: alter_client_quotas([alteration], self.image))
 
     @rule(user=st.sampled_from(["a", "b"]), delete=st.booleans())
     def change_scram(self, user: str, delete: bool) -> None:
-        self._submit(
-            lambda: self.controller.alter_user_scram_credentials(
+        self._propose(
+            lambda: alter_user_scram_credentials(
                 [ScramDeletion(user, 1)] if delete else [],
                 [] if delete else [ScramUpsertion(user, 1, 4096, b"salt", b"p" * 32)],
                 self.image,
@@ -163,16 +182,16 @@ class DecisionHistory(RuleBasedStateMachine):
     def change_feature(self, level: int, downgrade: bool) -> None:
         kind = UpgradeType.SAFE_DOWNGRADE if downgrade else UpgradeType.UPGRADE
         update = FeatureUpdate("transaction.version", level, kind)
-        self._submit(lambda: self.controller.update_features([update], self.image))
+        self._propose(lambda: update_features([update], self.image, self.settings))
 
     @rule()
     def allocate_producer_ids(self) -> None:
         epoch = self.image.brokers[1].epoch
-        self._submit(lambda: self.controller.allocate_producer_ids(1, epoch, self.image))
+        self._propose(lambda: allocate_producer_ids(1, epoch, self.image))
 
     @rule(election_type=st.sampled_from([PREFERRED_ELECTION, UNCLEAN_ELECTION]))
     def elect(self, election_type: int) -> None:
-        self._submit(lambda: self.controller.elect_leaders(election_type, None, self.image))
+        self._propose(lambda: elect_leaders(election_type, None, self.image))
 
     @rule(
         name=TOPICS,
@@ -180,7 +199,7 @@ class DecisionHistory(RuleBasedStateMachine):
     )
     def reassign(self, name: str, replicas: list[int] | None) -> None:
         wanted = Reassignment(name, 0, replicas)
-        self._submit(lambda: self.controller.alter_partition_reassignments([wanted], self.image))
+        self._propose(lambda: alter_partition_reassignments([wanted], self.image, self.settings))
 
     @rule()
     def snapshot(self) -> None:

@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from tests.cluster.cluster_host import ClusterHost, outcome
-from tidelog.cluster.controller.feature_changes import FeatureUpdate, UpgradeType
+from tidelog.cluster.controller.feature_changes import FeatureUpdate, UpgradeType, update_features
 from tidelog.cluster.features import (
     METADATA_VERSIONS,
     SUPPORTED_FEATURES,
@@ -18,7 +18,7 @@ UP, SAFE, UNSAFE = UpgradeType.UPGRADE, UpgradeType.SAFE_DOWNGRADE, UpgradeType.
 
 
 def update(host: ClusterHost, *updates: FeatureUpdate) -> str:
-    return outcome(host.decide(host.controller.update_features(updates, host.image)))
+    return outcome(host.decide(update_features(updates, host.image, host.settings)))
 
 
 def test_a_new_cluster_has_the_levels_of_kafka_4_3() -> None:
@@ -213,8 +213,8 @@ def test_all_levels_change_or_none_and_validation_changes_nothing() -> None:
     assert update(
         host, FeatureUpdate("group.version", 0, SAFE), FeatureUpdate("group.version", 0, SAFE)
     ) == ("INVALID_REQUEST: The feature group.version is named twice.")
-    decision = host.controller.update_features(
-        [FeatureUpdate("group.version", 0, SAFE)], host.image, validate_only=True
+    decision = update_features(
+        [FeatureUpdate("group.version", 0, SAFE)], host.image, host.settings, validate_only=True
     )
     assert (decision.records, decision.rows) == ([], None)
     assert host.image is before

@@ -1,6 +1,7 @@
 import pytest
 
 from tests.cluster.cluster_host import ClusterHost
+from tidelog.cluster.controller.producer_ids import allocate_producer_ids
 from tidelog.protocol.errors import ApiError, ErrorCode
 
 
@@ -8,9 +9,7 @@ def test_blocks_of_a_thousand_follow_each_other() -> None:
     host = ClusterHost([1, 2])
     blocks = [
         host.decide(
-            host.controller.allocate_producer_ids(
-                broker_id, host.image.brokers[broker_id].epoch, host.image
-            )
+            allocate_producer_ids(broker_id, host.image.brokers[broker_id].epoch, host.image)
         )
         for broker_id in (1, 2, 1)
     ]
@@ -29,5 +28,5 @@ def test_blocks_of_a_thousand_follow_each_other() -> None:
 def test_only_a_registered_broker_gets_one(broker_id: int, code: ErrorCode) -> None:
     host = ClusterHost([1])
     with pytest.raises(ApiError) as caught:
-        host.controller.allocate_producer_ids(broker_id, 0, host.image)
+        allocate_producer_ids(broker_id, 0, host.image)
     assert caught.value.code is code

@@ -7,6 +7,7 @@ from tidelog.cluster.controller.quota_changes import (
     MATCH_EXACT,
     QuotaAlteration,
     QuotaFilter,
+    alter_client_quotas,
     find_client_quotas,
 )
 from tidelog.protocol.errors import ApiError, ErrorCode
@@ -17,9 +18,7 @@ BOTH: Entity = [("user", "alice"), ("client-id", None)]
 
 
 def alter(host: ClusterHost, entity: Entity, *operations: tuple[str, float | None]) -> str:
-    (row,) = host.decide(
-        host.controller.alter_client_quotas([QuotaAlteration(entity, operations)], host.image)
-    )
+    (row,) = host.decide(alter_client_quotas([QuotaAlteration(entity, operations)], host.image))
     return outcome(row.error)
 
 

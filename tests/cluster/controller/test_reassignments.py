@@ -1,6 +1,10 @@
 from tests.cluster.cluster_host import ClusterHost, outcome
-from tidelog.cluster.controller.partition_changes import IsrChange
-from tidelog.cluster.controller.reassignments import Reassignment, list_reassignments
+from tidelog.cluster.controller.partition_changes import IsrChange, alter_partitions
+from tidelog.cluster.controller.reassignments import (
+    Reassignment,
+    alter_partition_reassignments,
+    list_reassignments,
+)
 from tidelog.protocol.topic_partition import TopicPartition
 
 
@@ -8,8 +12,8 @@ def reassign(
     host: ClusterHost, replicas: list[int] | None, *, topic: str = "orders", index: int = 0
 ) -> str:
     (row,) = host.decide(
-        host.controller.alter_partition_reassignments(
-            [Reassignment(topic, index, replicas)], host.image
+        alter_partition_reassignments(
+            [Reassignment(topic, index, replicas)], host.image, host.settings
         )
     )
     return outcome(row.error)
@@ -26,9 +30,7 @@ def catch_up(host: ClusterHost, *isr: int) -> None:
         isr,
     )
     leader = host.image.brokers[partition.leader]
-    (row,) = host.decide(
-        host.controller.alter_partitions([change], leader.broker_id, leader.epoch, host.image)
-    )
+    (row,) = host.decide(alter_partitions([change], leader.broker_id, leader.epoch, host.image))
     assert row.error is None, row
 
 
@@ -89,7 +91,10 @@ def test_what_cannot_be_reassigned_is_refused() -> None:
     )
     assert reassign(host, [9]).startswith("INVALID_REPLICA_ASSIGNMENT")
     assert reassign(host, []).startswith("INVALID_REPLICA_ASSIGNMENT")
-    (row,) = host.controller.alter_partition_reassignments(
-        [Reassignment("orders", 0, [1, 2])], host.image, allow_replication_factor_change=False
+    (row,) = alter_partition_reassignments(
+        [Reassignment("orders", 0, [1, 2])],
+        host.image,
+        host.settings,
+        allow_replication_factor_change=False,
     ).rows
     assert outcome(row.error).startswith("INVALID_REPLICATION_FACTOR")

@@ -4,7 +4,11 @@ import hmac
 import pytest
 
 from tests.cluster.cluster_host import ClusterHost
-from tidelog.cluster.controller.scram_changes import ScramDeletion, ScramUpsertion
+from tidelog.cluster.controller.scram_changes import (
+    ScramDeletion,
+    ScramUpsertion,
+    alter_user_scram_credentials,
+)
 
 
 def upsertion(name: str = "alice", mechanism: int = 1, iterations: int = 4096) -> ScramUpsertion:
@@ -17,7 +21,7 @@ def alter(
     *changes: ScramDeletion | ScramUpsertion,
 ) -> list[tuple[str, str]]:
     rows = host.decide(
-        host.controller.alter_user_scram_credentials(
+        alter_user_scram_credentials(
             [each for each in changes if isinstance(each, ScramDeletion)],
             [each for each in changes if isinstance(each, ScramUpsertion)],
             host.image,

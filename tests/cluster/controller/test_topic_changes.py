@@ -4,7 +4,14 @@ import pytest
 
 from tests.cluster.cluster_host import ClusterHost, broker_uuid, outcome
 from tidelog.cluster.controller.controller_settings import ControllerSettings
-from tidelog.cluster.controller.topic_changes import NewTopic, PartitionAddition, TopicSelector
+from tidelog.cluster.controller.topic_changes import (
+    NewTopic,
+    PartitionAddition,
+    TopicSelector,
+    create_partitions,
+    create_topics,
+    delete_topics,
+)
 from tidelog.cluster.metadata.records.settings import ConfigRecord
 from tidelog.cluster.metadata.records.topics import PartitionRecord, TopicRecord
 from tidelog.protocol.errors import ApiError, ErrorCode
@@ -12,15 +19,21 @@ from tidelog.protocol.errors import ApiError, ErrorCode
 
 def created(host: ClusterHost, *topics: NewTopic, validate_only: bool = False) -> list[str]:
     rows = host.decide(
-        host.controller.create_topics(topics, host.image, validate_only=validate_only)
+        create_topics(
+            topics, host.image, host.settings, host.random, host.new_id, validate_only=validate_only
+        )
     )
     return [f"{row.name}: {outcome(row.error)}" for row in rows]
 
 
 def test_a_topic_has_its_id_its_settings_and_partitions_at_epoch_zero() -> None:
     host = ClusterHost()
-    decision = host.controller.create_topics(
-        [NewTopic("orders", 2, 1, configs={"retention.ms": "1000"})], host.image
+    decision = create_topics(
+        [NewTopic("orders", 2, 1, configs={"retention.ms": "1000"})],
+        host.image,
+        host.settings,
+        host.random,
+        host.new_id,
     )
     assert [type(record) for record in decision.records] == [
         TopicRecord,
@@ -184,7 +197,7 @@ def test_a_topic_deleted_and_created_again_has_a_new_id() -> None:
     host = ClusterHost()
     host.create("orders")
     first = host.image.topics_by_name["orders"].topic_id
-    (row,) = host.decide(host.controller.delete_topics([TopicSelector("orders")], host.image))
+    (row,) = host.decide(delete_topics([TopicSelector("orders")], host.image, host.settings))
     assert (row.name, row.topic_id, row.error) == ("orders", first, None)
     host.create("orders")
     assert host.image.topics_by_name["orders"].topic_id != first
@@ -197,7 +210,7 @@ def test_topics_are_deleted_by_name_or_id_and_each_only_once() -> None:
         host.create(name)
     ids = {name: topic.topic_id for name, topic in host.image.topics_by_name.items()}
     rows = host.decide(
-        host.controller.delete_topics(
+        delete_topics(
             [
                 TopicSelector("one"),
                 TopicSelector(topic_id=ids["two"]),
@@ -209,6 +222,7 @@ def test_topics_are_deleted_by_name_or_id_and_each_only_once() -> None:
                 TopicSelector(),
             ],
             host.image,
+            host.settings,
         )
     )
     assert [(row.name, row.error and row.error.code.name) for row in rows] == [
@@ -227,7 +241,7 @@ def test_topics_are_deleted_by_name_or_id_and_each_only_once() -> None:
 def test_deletion_can_be_switched_off() -> None:
     host = ClusterHost(settings=ControllerSettings(1, delete_topic_enable=False))
     with pytest.raises(ApiError) as caught:
-        host.controller.delete_topics([TopicSelector("orders")], host.image)
+        delete_topics([TopicSelector("orders")], host.image, host.settings)
     assert caught.value.code is ErrorCode.TOPIC_DELETION_DISABLED
 
 
@@ -237,7 +251,7 @@ def test_partitions_are_added_and_never_taken_away() -> None:
     host.create("manual")
 
     def add(*additions: PartitionAddition) -> list[str]:
-        rows = host.decide(host.controller.create_partitions(additions, host.image))
+        rows = host.decide(create_partitions(additions, host.image, host.random))
         return [f"{row.name}: {outcome(row.error)}" for row in rows]
 
     assert add(PartitionAddition("orders", 4)) == ["orders: ok"]
@@ -273,8 +287,12 @@ def test_partitions_are_added_and_never_taken_away() -> None:
 
 def test_a_request_that_makes_too_many_records_is_refused() -> None:
     host = ClusterHost()
-    rows = host.controller.create_topics(
-        [NewTopic("one", 6000), NewTopic("two", 6000)], host.image
+    rows = create_topics(
+        [NewTopic("one", 6000), NewTopic("two", 6000)],
+        host.image,
+        host.settings,
+        host.random,
+        host.new_id,
     ).rows
     assert [row.error and row.error.code.name for row in rows] == [None, "POLICY_VIOLATION"]
 
@@ -289,15 +307,25 @@ def test_partitions_are_charged_before_they_come_or_go_and_refused_ones_do_not()
             raise ApiError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "too many")
 
     topics = [NewTopic("a", 3, 1), NewTopic("bad name", 9, 1), NewTopic("b", 4, 1)]
-    host.controller.create_topics(topics, host.image, validate_only=True, charge=charge)
+    create_topics(
+        topics,
+        host.image,
+        host.settings,
+        host.random,
+        host.new_id,
+        validate_only=True,
+        charge=charge,
+    )
     assert charged == []
-    host.decide(host.controller.create_topics(topics, host.image, charge=charge))
+    host.decide(
+        create_topics(topics, host.image, host.settings, host.random, host.new_id, charge=charge)
+    )
     assert charged == [3, 4]
     addition = [PartitionAddition("a", 5), PartitionAddition("b", 4)]
-    host.decide(host.controller.create_partitions(addition, host.image, charge=charge))
+    host.decide(create_partitions(addition, host.image, host.random, charge=charge))
     assert charged == [3, 4, 2]
     selectors = [TopicSelector("a"), TopicSelector("none")]
-    rows = host.decide(host.controller.delete_topics(selectors, host.image, charge=charge))
+    rows = host.decide(delete_topics(selectors, host.image, host.settings, charge=charge))
     assert charged == [3, 4, 2, 5]
     assert outcome(rows[0].error) == "THROTTLING_QUOTA_EXCEEDED: too many"
     assert "a" in host.image.topics_by_name

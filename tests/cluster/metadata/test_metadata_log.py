@@ -1,23 +1,32 @@
 import errno
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from random import Random
 
 import pytest
 
-from tidelog.cluster.controller.broker_lifecycle import BrokerRegistration
-from tidelog.cluster.controller.controller import Controller
+from tidelog.cluster.controller.broker_lifecycle import (
+    BrokerRegistration,
+    register_broker,
+    shut_down_broker,
+    unfence_broker,
+)
 from tidelog.cluster.controller.controller_settings import ControllerSettings
-from tidelog.cluster.controller.scram_changes import ScramUpsertion
+from tidelog.cluster.controller.producer_ids import allocate_producer_ids
+from tidelog.cluster.controller.scram_changes import (
+    ScramUpsertion,
+    alter_user_scram_credentials,
+)
 from tidelog.cluster.controller.topic_changes import NewTopic
+from tidelog.cluster.controller.topic_changes import create_topics as decide_topics
 from tidelog.cluster.features import DEFAULT_LEVELS, initial_levels
 from tidelog.cluster.metadata.image import Endpoint, MetadataDelta, MetadataImage
 from tidelog.cluster.metadata.metadata_log import (
     DIRECTORY_NAME,
     MetadataLog,
     MetadataLogError,
-    SnapshotOptions,
 )
 from tidelog.cluster.metadata.metadata_snapshot import SnapshotId, list_snapshots
 from tidelog.cluster.metadata.records.framing import RECORD_TYPES, encode_record
@@ -27,10 +36,14 @@ from tidelog.cluster.metadata.records.log_control import (
     EndTransactionRecord,
 )
 from tidelog.cluster.metadata.records.settings import FeatureLevelRecord, ProducerIdsRecord
-from tidelog.cluster.metadata.records.topics import PartitionChangeRecord
+from tidelog.cluster.metadata.records.topics import PartitionChangeRecord, RemoveTopicRecord
+from tidelog.cluster.metadata.snapshotting import SnapshotOptions
 from tidelog.protocol.control_records import decode_control
 from tidelog.protocol.errors import ApiError, ErrorCode
 from tidelog.protocol.records import Record, decode_batches, encode_batch
+from tidelog.protocol.schema import Message
+from tidelog.protocol.uuids import random_uuid
+from tidelog.storage.append_result import Origin
 from tidelog.testing.faults import FaultyFiles, PowerCut
 from tidelog.testing.inline_world import InlineWorld
 from tidelog.world.files import Files
@@ -57,18 +70,36 @@ def opened(
     )
 
 
+SETTINGS = ControllerSettings(1)
+
+
+def commit(metadata: MetadataLog, records: Sequence[Message]) -> None:
+    """In an inline world a proposal has ended when it is made."""
+    metadata.propose(records).committed.result()
+
+
+def new_topic_records(metadata: MetadataLog, name: str) -> list[Message]:
+    topics = [NewTopic(name, 2, configs={"retention.ms": "1000"})]
+    random = Random()
+    new_id = partial(random_uuid, random)
+    return decide_topics(topics, metadata.latest, SETTINGS, random, new_id).records
+
+
+def register(metadata: MetadataLog, registration: BrokerRegistration) -> int:
+    decision = register_broker(registration, metadata.latest, metadata.next_offset)
+    commit(metadata, decision.records)
+    return decision.rows
+
+
 def create_topics(metadata: MetadataLog, *names: str) -> None:
-    controller = Controller(ControllerSettings(1), Random())
     if not metadata.latest.brokers:
         registration = BrokerRegistration(
             1, b"I" * 16, (Endpoint("PLAINTEXT", "localhost", 9092),), log_dirs=(DIRECTORY_ID,)
         )
-        decision = controller.register_broker(registration, metadata.latest, metadata.next_offset)
-        metadata.submit(decision.records)
-        metadata.submit(controller.unfence_broker(1, decision.rows, metadata.latest).records)
+        epoch = register(metadata, registration)
+        commit(metadata, unfence_broker(1, epoch, metadata.latest, SETTINGS).records)
     for name in names:
-        topics = [NewTopic(name, 2, configs={"retention.ms": "1000"})]
-        metadata.submit(controller.create_topics(topics, metadata.latest).records)
+        commit(metadata, new_topic_records(metadata, name))
 
 
 def content(image: MetadataImage) -> MetadataImage:
@@ -121,18 +152,14 @@ def test_a_cluster_writes_what_its_metadata_version_knows_and_reads_it_back(
 
     metadata = opened(tmp_path, levels=initial_levels(metadata_version))
     create_topics(metadata, "orders")
-    controller = Controller(ControllerSettings(1), Random())
     for user in ("alice", "bob"):
         change = ScramUpsertion(user, 1, 4096, b"salt", b"salted")
-        metadata.submit(
-            controller.alter_user_scram_credentials([], [change], metadata.latest).records
-        )
+        commit(metadata, alter_user_scram_credentials([], [change], metadata.latest).records)
     epoch = metadata.latest.brokers[1].epoch
-    metadata.submit(controller.allocate_producer_ids(1, epoch, metadata.latest).records)
-    again = BrokerRegistration(1, b"J" * 16, (), log_dirs=(DIRECTORY_ID,), stopped_cleanly=False)
-    decision = controller.register_broker(again, metadata.latest, metadata.next_offset)
-    metadata.submit(decision.records)
-    metadata.submit(controller.shut_down_broker(1, decision.rows, metadata.latest).records)
+    commit(metadata, allocate_producer_ids(1, epoch, metadata.latest).records)
+    unclean = BrokerRegistration(1, b"J" * 16, (), log_dirs=(DIRECTORY_ID,))
+    epoch = register(metadata, unclean)
+    commit(metadata, shut_down_broker(1, epoch, metadata.latest, SETTINGS).records)
     image = metadata.image
     metadata.close()
 
@@ -229,7 +256,7 @@ def test_a_decision_is_one_batch(tmp_path: Path) -> None:
     metadata.close()
 
 
-def test_listeners_hear_of_it_before_the_one_who_submitted(tmp_path: Path) -> None:
+def test_listeners_hear_of_it_before_the_one_who_proposed(tmp_path: Path) -> None:
     metadata = opened(tmp_path)
     create_topics(metadata)
     heard: list[str] = []
@@ -241,13 +268,12 @@ def test_listeners_hear_of_it_before_the_one_who_submitted(tmp_path: Path) -> No
 
     metadata.listeners.append(listen)
     offset = metadata.image.offset
-    controller = Controller(ControllerSettings(1), Random())
-    decision = controller.create_topics([NewTopic("orders")], metadata.latest)
-    last = metadata.submit(decision.records, lambda: heard.append("committed"))
-    assert last == offset + 2
+    proposal = metadata.propose(new_topic_records(metadata, "orders"))
+    proposal.committed.when_done(lambda _: heard.append("committed"))
+    last = metadata.image.offset
+    assert last == offset + 4
     assert heard == [f"listener {offset}->{last}: orders", "committed"]
-    metadata.submit([], lambda: heard.append("nothing to commit"))
-    assert heard[-1] == "nothing to commit"
+    assert metadata.propose([]).committed.is_done
     metadata.close()
 
 
@@ -259,7 +285,7 @@ def test_a_decision_made_by_a_listener_waits_its_turn(tmp_path: Path) -> None:
     def first(old: MetadataImage, new: MetadataImage, delta: MetadataDelta) -> None:
         heard.append(("first", old.next_producer_id, new.next_producer_id))
         if new.next_producer_id == 1000:
-            metadata.submit([ProducerIdsRecord(broker_id=1, next_producer_id=2000)])
+            metadata.propose([ProducerIdsRecord(broker_id=1, next_producer_id=2000)])
             assert metadata.latest.next_producer_id == 2000
             assert metadata.image.next_producer_id == 1000
 
@@ -267,7 +293,7 @@ def test_a_decision_made_by_a_listener_waits_its_turn(tmp_path: Path) -> None:
         heard.append(("second", old.next_producer_id, new.next_producer_id))
 
     metadata.listeners += [first, second]
-    metadata.submit([ProducerIdsRecord(broker_id=1, next_producer_id=1000)])
+    commit(metadata, [ProducerIdsRecord(broker_id=1, next_producer_id=1000)])
     assert heard == [
         ("first", 0, 1000),
         ("second", 0, 1000),
@@ -281,7 +307,7 @@ def test_records_that_cannot_be_applied_do_not_get_into_the_log(tmp_path: Path) 
     metadata = opened(tmp_path)
     offset = metadata.next_offset
     with pytest.raises(Exception, match="no topic with id"):
-        metadata.submit([PartitionChangeRecord(topic_id=b"?" * 16)])
+        metadata.propose([PartitionChangeRecord(topic_id=b"?" * 16)])
     assert metadata.next_offset == offset
     metadata.close()
     opened(tmp_path).close()
@@ -290,13 +316,13 @@ def test_records_that_cannot_be_applied_do_not_get_into_the_log(tmp_path: Path) 
 def test_a_snapshot_replaces_the_log_before_it(tmp_path: Path) -> None:
     metadata = opened(tmp_path)
     create_topics(metadata, "orders")
-    first = metadata.snapshot()
+    first = metadata.snapshot().result()
     assert first == SnapshotId(metadata.image.offset + 1, 1)
     assert first.file_name == f"{first.offset:020d}-0000000001.checkpoint"
     create_topics(metadata, "payments")
-    second = metadata.snapshot()
+    second = metadata.snapshot().result()
     create_topics(metadata, "refunds")
-    third = metadata.snapshot()
+    third = metadata.snapshot().result()
     create_topics(metadata, "tail")
     before = metadata.image
     directory = tmp_path / DIRECTORY_NAME
@@ -310,6 +336,26 @@ def test_a_snapshot_replaces_the_log_before_it(tmp_path: Path) -> None:
     again.close()
 
 
+def test_removals_are_known_until_the_logs_of_the_topics_are_gone(tmp_path: Path) -> None:
+    metadata = opened(tmp_path)
+    create_topics(metadata, "orders", "payments")
+    topic_id = metadata.image.topics_by_name["orders"].topic_id
+    are_gone = False
+    metadata.may_forget_removals = lambda: are_gone
+    commit(metadata, [RemoveTopicRecord(topic_id=topic_id)])
+    for number in range(1, 4):
+        metadata.snapshot()
+        assert metadata.removed_topic_ids() == {topic_id}
+        commit(metadata, [ProducerIdsRecord(next_producer_id=number * 1000)])
+    metadata.close()
+    again = opened(tmp_path)
+    assert "orders" not in again.image.topics_by_name
+    assert again.removed_topic_ids() == {topic_id}
+    again.snapshot()
+    assert again.removed_topic_ids() == frozenset()
+    again.close()
+
+
 def test_snapshots_come_by_records_and_by_time(tmp_path: Path) -> None:
     options = SnapshotOptions(records_max=8, records_max_at_close=1, interval_ms=1000)
     metadata = opened(tmp_path, options=options)
@@ -318,12 +364,12 @@ def test_snapshots_come_by_records_and_by_time(tmp_path: Path) -> None:
     assert len(list_snapshots(OsFiles(), directory)) == 1
     metadata.snapshot_if_due(1_700_000_000_000 + 5000)
     assert len(list_snapshots(OsFiles(), directory)) == 1
-    metadata.submit([ProducerIdsRecord(next_producer_id=1000)])
+    commit(metadata, [ProducerIdsRecord(next_producer_id=1000)])
     metadata.snapshot_if_due(1_700_000_000_000 + 500)
     assert len(list_snapshots(OsFiles(), directory)) == 1
     metadata.snapshot_if_due(1_700_000_000_000 + 5000)
     assert len(list_snapshots(OsFiles(), directory)) == 2
-    metadata.submit([ProducerIdsRecord(next_producer_id=2000)])
+    commit(metadata, [ProducerIdsRecord(next_producer_id=2000)])
     offset = metadata.next_offset
     metadata.close()
     assert list_snapshots(OsFiles(), directory)[0].offset == offset
@@ -353,7 +399,7 @@ def test_a_damaged_snapshot_falls_back_to_the_older_one(
     create_topics(metadata, "orders")
     metadata.snapshot()
     create_topics(metadata, "payments")
-    newest = metadata.snapshot()
+    newest = metadata.snapshot().result()
     create_topics(metadata, "refunds")
     before = metadata.image
     metadata.close()
@@ -382,7 +428,7 @@ def test_without_any_whole_snapshot_the_start_is_refused_by_name(tmp_path: Path)
 def test_a_lost_log_goes_on_from_the_snapshot(tmp_path: Path) -> None:
     metadata = opened(tmp_path)
     create_topics(metadata, "orders")
-    snapshot_id = metadata.snapshot()
+    snapshot_id = metadata.snapshot().result()
     before = metadata.image
     metadata.close()
     directory = tmp_path / DIRECTORY_NAME
@@ -413,7 +459,7 @@ def test_levels_that_this_software_lacks_are_refused(
     tmp_path: Path, feature: str, level: int, known: str
 ) -> None:
     metadata = opened(tmp_path)
-    metadata.submit([FeatureLevelRecord(name=feature, feature_level=level)])
+    commit(metadata, [FeatureLevelRecord(name=feature, feature_level=level)])
     metadata.close()
     with pytest.raises(
         MetadataLogError, match=rf"{feature} {level}; this software supports {known}\. "
@@ -430,7 +476,9 @@ def test_transactions_in_the_log_count_when_they_end(tmp_path: Path) -> None:
             Record(index, 0, None, encode_record(message, 25))  # type: ignore[arg-type]
             for index, message in enumerate(messages)
         ]
-        metadata._append(encode_batch(records))
+        metadata.log.append_as_leader(
+            memoryview(encode_batch(records)), metadata.leader_epoch, 0, origin=Origin.RAFT
+        )
 
     write(
         BeginTransactionRecord(name="lost"),
@@ -470,11 +518,12 @@ def test_the_metadata_of_a_real_kafka_is_taken_over(tmp_path: Path) -> None:
     assert [acl.principal for acl in image.acls.values()] == ["User:alice"]
     assert [voter.endpoints[0].name for voter in metadata.voters] == ["CONTROLLER"]
     # The broker comes back under this software and leads again.
-    controller = Controller(ControllerSettings(1), Random())
-    registration = BrokerRegistration(1, b"I" * 16, (), log_dirs=image.brokers[1].log_dirs)
-    decision = controller.register_broker(registration, metadata.latest, metadata.next_offset)
-    metadata.submit(decision.records)
-    metadata.submit(controller.unfence_broker(1, decision.rows, metadata.latest).records)
+    known = image.brokers[1]
+    registration = BrokerRegistration(
+        1, b"I" * 16, (), log_dirs=known.log_dirs, previous_epoch=known.epoch
+    )
+    epoch = register(metadata, registration)
+    commit(metadata, unfence_broker(1, epoch, metadata.latest, SETTINGS).records)
     partition = metadata.image.topics_by_name["orders"].partitions[0]
     assert (partition.leader, partition.leader_epoch) == (1, 2)
     before = metadata.image

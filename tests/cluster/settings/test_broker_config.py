@@ -124,10 +124,10 @@ def test_every_setting_that_counts_as_used_is_read_somewhere() -> None:
     # These become part of a parsed value, or of another setting, before anything reads them.
     own_configuration = (SOURCE / "server" / "configuration" / "node_config.py").read_text()
     indirect = {
-        "advertised.listeners": "self.advertised_listeners",
+        "advertised.listeners": '"advertised.listeners"',
         "broker.id": '"broker.id": "node.id"',
-        "controller.listener.names": "self.controller_listener_names",
-        "listener.security.protocol.map": "self.listener_security_protocol_map",
+        "controller.listener.names": '"controller.listener.names"',
+        "listener.security.protocol.map": '"listener.security.protocol.map"',
         "log.dir": '"log.dir": "log.dirs"',
         "unstable.feature.versions.enable": "self.unstable_feature_versions_enable",
     }

@@ -1,5 +1,5 @@
 from tests.cluster.cluster_host import ClusterHost
-from tidelog.cluster.controller.config_changes import ConfigReplacement
+from tidelog.cluster.controller.config_changes import ConfigReplacement, alter_configs
 from tidelog.cluster.metadata.image import ConfigResource, ConfigResourceType
 from tidelog.cluster.settings.broker_config import BROKER_SETTINGS
 from tidelog.cluster.settings.config_description import (
@@ -118,8 +118,8 @@ def test_settings_for_all_brokers_are_described_apart() -> None:
     host = ClusterHost()
     resource = ConfigResource(ConfigResourceType.BROKER, "")
     host.decide(
-        host.controller.alter_configs(
-            [ConfigReplacement(resource, {"log.retention.ms": "5"})], host.image
+        alter_configs(
+            [ConfigReplacement(resource, {"log.retention.ms": "5"})], host.image, host.settings
         )
     )
     (entry,) = describe_cluster_config(host.image)

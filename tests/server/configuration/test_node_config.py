@@ -220,6 +220,21 @@ def test_a_secure_listener_is_refused_and_not_served_in_the_clear(
     assert "in the clear" in str(raised.value)
 
 
+def test_a_flag_does_not_take_away_the_security_that_a_file_asks_for(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    flags = ["listeners=PLAINTEXT://127.0.0.1:9092"]
+    for text in (
+        "listeners=SASL_SSL://:9093\n",
+        "listeners=OUT://:9093\nlistener.security.protocol.map=OUT:SSL,PLAINTEXT:PLAINTEXT\n",
+    ):
+        file.write_text(text)
+        with pytest.raises(ConfigError, match="would serve everybody in the clear"):
+            NodeConfig.load(file=file, flags=flags)
+    file.write_text("listeners=PLAINTEXT://:9093\n")
+    (listener,) = NodeConfig.load(file=file, flags=flags).parsed_listeners
+    assert listener.port == 9092
+
+
 def test_a_listener_needs_a_protocol_where_protocols_are_mapped() -> None:
     settings = {"listeners": "OUTSIDE://:9092", "listener.security.protocol.map": "INSIDE:SSL"}
     with pytest.raises(ConfigError, match="OUTSIDE has no security protocol"):
@@ -238,19 +253,21 @@ def test_settings_without_effect_are_known_by_name() -> None:
             "metric.reporters": "com.example.Reporter",
             "listener.name.plaintext.ssl.client.auth": "required",
             "listener.name.plaintext.max.connections": "7",
+            "listener.name.plaintex.max.connections": "9",  # there is no such listener
             "inter.broker.protocol.version": "3.9",
             "super.users": "User:admin",
         }
     )
     assert config.without_effect == [
         "inter.broker.protocol.version",
+        "listener.name.plaintex.max.connections",
         "listener.name.plaintext.ssl.client.auth",
         "metric.reporters",
         "num.io.threads",
         "queued.max.requests",
         "super.users",
     ]
-    assert config.listener_max_connections == {"plaintext": 7}
+    assert config.listener_max_connections["plaintext"] == 7
 
 
 # The settings of the server.properties that comes with Kafka 4.3.

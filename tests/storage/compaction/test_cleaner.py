@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from random import Random
+from typing import Literal
 
 import pytest
 
@@ -20,6 +24,7 @@ from tidelog.storage.log_config import LogConfig
 from tidelog.storage.log_loading import open_log
 from tidelog.testing.faults import FaultyFiles, PowerCut
 from tidelog.testing.inline_world import InlineWorker, InlineWorld
+from tidelog.testing.simulation.disk import SimulatedDisk
 from tidelog.world.files import Files
 from tidelog.world.operating_system.files import OsFiles
 
@@ -475,6 +480,42 @@ def test_a_killed_process_at_any_step_leaves_one_valid_log(tmp_path: Path) -> No
         assert log.log_end_offset == 10
 
 
+@pytest.mark.parametrize("kind", ["write", "sync"])
+def test_a_disk_error_at_any_step_leaves_one_valid_log(kind: Literal["write", "sync"]) -> None:
+    """Then the process is killed, or the power goes a few operations later."""
+    step = 1
+    while all(_pass_with_error(kind, step, left) for left in (None, 1, 2, 3, 4, 6, 8)):
+        step += 1
+    assert step > 5
+
+
+def _pass_with_error(kind: Literal["write", "sync"], step: int, left: int | None) -> bool:
+    """Whether the pass came to the operation that fails."""
+    disk = SimulatedDisk(Random(step), directories=["/data"])
+    shop = Shop(Path("/data"), disk.files())
+    log = shop.open()
+    write_history(log)
+
+    def take_offline(failed: Log, error: OSError) -> None:
+        failed.storage_error = str(error)
+
+    log.on_storage_error = take_offline
+    disk.on_error = lambda *_: disk.end_after_operations(left)
+    disk.fail_once(kind, after=step)
+    with suppress(PowerCut):
+        shop.cleaner.tick(0)
+    if disk.is_in_doubt:
+        disk.power_cut()
+    elif not disk.is_cut:
+        disk.kill()
+    disk.heal()
+    again = Shop(Path("/data"), disk.files())
+    log = again.open()
+    assert visible(log, again.files) == EXPECTED, (step, left)
+    assert (log.log_start_offset, log.log_end_offset) == (0, 10), (step, left)
+    return disk.errors > 0
+
+
 def test_a_full_disk_ends_the_pass_and_nothing_else(tmp_path: Path) -> None:
     files = FaultyFiles(tmp_path)
     shop = Shop(tmp_path, files)
@@ -489,3 +530,52 @@ def test_a_full_disk_ends_the_pass_and_nothing_else(tmp_path: Path) -> None:
     assert shop.cleaner.counts.passes == 1
     assert visible(log, files) == EXPECTED
     assert not [name for name in os.listdir(log.directory) if name.endswith(".cleaned")]
+
+
+def test_a_disk_that_does_not_read_the_checkpoint_is_told_of_and_other_logs_are_cleaned(
+    tmp_path: Path,
+) -> None:
+    files = FaultyFiles(tmp_path)
+    shop = Shop(tmp_path, files)
+    broken = shop.open()
+    told: list[tuple[Log, OSError]] = []
+    broken.on_storage_error = lambda log, error: told.append((log, error))
+    write_history(broken)
+    (tmp_path / CHECKPOINT_NAME).write_text("0\n0\n")
+    files.fail(tmp_path / CHECKPOINT_NAME)
+    sound = open_log(
+        tmp_path / "other" / "orders-1",
+        TopicPartition("orders", 1),
+        COMPACTED,
+        world=InlineWorld(files),
+    )
+    write_history(sound)
+    shop.logs[sound.topic_partition] = sound
+    shop.cleaner.tick(0)
+    assert [(log, error.errno) for log, error in told] == [(broken, errno.EIO)]
+    assert [task.directory for task in shop.worker.tasks] == [str(sound.directory)]
+
+
+def test_a_disk_that_does_not_read_a_log_is_told_of_and_ends_no_cleaning() -> None:
+    config = replace(COMPACTED, max_compaction_lag_ms=1)
+    step = told = 0
+    while True:
+        step += 1
+        disk = SimulatedDisk(Random(step), directories=["/data"])
+        shop = Shop(Path("/data"), disk.files(), config)
+        log = shop.open()
+        write_history(log)
+        log.close()
+        world = InlineWorld(shop.files)
+        shop.logs[ORDERS] = log = open_log(log.directory, ORDERS, config, world=world, clean=True)
+        errors: list[OSError] = []
+        log.on_storage_error = lambda _, error, errors=errors: errors.append(error)
+        disk.fail_once("read", after=step)
+        shop.cleaner.tick(10_000)
+        if not disk.errors:
+            break
+        told += bool(errors)
+        shop.cleaner.tick(10_000)
+        assert shop.cleaner.counts.passes == 1, step
+        assert visible(log, shop.files) == EXPECTED, step
+    assert 0 < told < step - 1

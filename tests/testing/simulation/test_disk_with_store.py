@@ -167,3 +167,18 @@ def test_a_deleted_log_that_never_said_whose_it_was_does_not_come_back() -> None
         assert values in ([b"new"], *([] if acknowledged else [[]]))
         came_back += not values
     assert came_back > 10
+
+
+def test_the_topic_id_of_a_log_outlives_a_kill_and_a_power_cut() -> None:
+    """The process was killed before it had synced the id, and the next one took it for synced."""
+    for seed in range(30):
+        disk = SimulatedDisk(Random(f"disk {seed}"), directories=[DATA])
+        world = LateMaintenance(disk.files(), now_ms=1000, seed=seed)
+        store = LogStore.open([DATA], OPTIONS, world=world, post=lambda call: call())
+        store.create(ORDERS, TOPIC_ID, CONFIG)
+        disk.kill()
+        _open(disk, seed)
+        disk.power_cut()
+        found = _open(disk, seed).get(ORDERS)
+        assert found is not None
+        assert found.topic_id == TOPIC_ID

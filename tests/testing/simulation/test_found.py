@@ -8,11 +8,20 @@ from typing import Any
 
 import pytest
 
+from tidelog.cluster.metadata.records.settings import ProducerIdsRecord
+from tidelog.coordinator.transaction_shard import WriteMarkers
+from tidelog.promise import Promise
+from tidelog.protocol.apis.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopic,
+)
 from tidelog.protocol.apis.delete_topics import (
     DeleteTopicsRequest,
     DeleteTopicsResponse,
     DeleteTopicState,
 )
+from tidelog.protocol.apis.end_txn import EndTxnRequest, EndTxnResponse
 from tidelog.protocol.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
 from tidelog.protocol.apis.join_group import (
     JoinGroupRequest,
@@ -28,9 +37,10 @@ from tidelog.testing.simulation.host import HostFaults
 from tidelog.testing.simulation.network import Network
 from tidelog.testing.simulation.node import SimulatedNode
 from tidelog.testing.simulation.simulation import SECOND_US, Simulation
-from tidelog.testing.simulation.workloads.asking import GROUP, find_coordinator
+from tidelog.testing.simulation.workloads.asking import GROUP, TRANSACTION, find_coordinator
 from tidelog.testing.simulation.workloads.consuming import Reader
 from tidelog.testing.simulation.workloads.plain_sends import plain_batch, produce_request
+from tidelog.testing.simulation.workloads.producing import init_producer_id
 from tidelog.testing.simulation.workloads.topics import ask_to_create, create_topics
 from tidelog.testing.simulation.workloads.workspace import Workspace
 
@@ -147,6 +157,40 @@ def test_the_node_starts_after_a_power_cut_behind_the_deletion_of_a_new_topic(se
     assert stage.node.start(), stage.node.start_error
 
 
+def test_the_node_starts_after_a_power_cut_when_a_snapshot_came_before_the_end_of_a_deletion() -> (
+    None
+):
+    """The removal of the topic was nowhere, and its records looked as if the metadata had lost
+    them."""
+    stage = Stage()
+    client, node = stage.client, stage.node.node
+    assert node is not None
+
+    async def delete_and_snapshot() -> None:
+        await ask_to_create(client, "t", 1, {})
+        batches = {TopicPartition("t", 0): plain_batch(client, [b"value"])}
+        await client.call(produce_request(-1, batches), ProduceResponse, version_max=12)
+        await client.sleep(1)
+        stage.node.host.faults = HostFaults(late_jobs=1.0)
+        request = DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=1000)
+        await client.call(request, DeleteTopicsResponse)
+        # The deletion of the files is late; the metadata is not.
+        stage.node.host.faults = HostFaults()
+        await settled(node.metadata.snapshot())
+        await settled(node.metadata.propose([ProducerIdsRecord(next_producer_id=1000)]).committed)
+        await settled(node.metadata.snapshot())
+        assert node.store.is_deleting
+
+    async def settled(promise: Promise[Any]) -> None:
+        while not promise.is_done:
+            await client.sleep(0.0001)
+        promise.result()
+
+    stage.run(delete_and_snapshot())
+    stage.node.cut_power()
+    assert stage.node.start(), stage.node.start_error
+
+
 def test_a_partition_that_had_no_room_is_made_when_there_is_some() -> None:
     stage = Stage()
     client, disk = stage.client, stage.node.disk
@@ -164,3 +208,60 @@ def test_a_partition_that_had_no_room_is_made_when_there_is_some() -> None:
         assert await reader.poll(max_wait_ms=0) == []
 
     stage.run(wait_for_room())
+
+
+def test_a_transaction_is_completed_when_a_full_disk_has_room_again() -> None:
+    """Its markers are written, and only the record that says so finds no room."""
+    stage = Stage()
+    stage.run(_fill_disk_between_commit_and_completion(stage))
+
+
+async def _fill_disk_between_commit_and_completion(stage: Stage) -> None:
+    client, disk = stage.client, stage.node.disk
+    node = stage.node.node
+    assert node is not None
+    workspace = Workspace(lambda name: client)
+    await create_topics(client, workspace, ["t"], 1, {})
+    await find_coordinator(client, "id", TRANSACTION)
+    identity = await init_producer_id(client, "id", 60_000)
+
+    async def add_partition() -> ErrorCode:
+        added = await client.call(
+            AddPartitionsToTxnRequest(
+                v3_and_below_transactional_id="id",
+                v3_and_below_producer_id=identity.producer_id,
+                v3_and_below_producer_epoch=identity.epoch,
+                v3_and_below_topics=[AddPartitionsToTxnTopic(name="t", partitions=[0])],
+            ),
+            AddPartitionsToTxnResponse,
+            version_max=3,
+        )
+        (topic,) = added.results_by_topic_v3_and_below
+        return ErrorCode(topic.results_by_partition[0].partition_error_code)
+
+    write_markers = node.transactions.markers.write
+
+    def write_and_fill(markers: WriteMarkers, coordinator_epoch: int) -> Promise[None]:
+        def fill(_: None) -> None:
+            disk.space_bytes = disk.used_bytes
+
+        return write_markers(markers, coordinator_epoch).then(fill)
+
+    assert await add_partition() is ErrorCode.NONE
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(node.transactions.markers, "write", write_and_fill)
+        ended = await client.call(
+            EndTxnRequest(
+                transactional_id="id",
+                producer_id=identity.producer_id,
+                producer_epoch=identity.epoch,
+                committed=True,
+            ),
+            EndTxnResponse,
+            version_max=3,
+        )
+        assert ended.error_code == ErrorCode.NONE
+        assert await add_partition() is ErrorCode.CONCURRENT_TRANSACTIONS
+    disk.space_bytes = None
+    await client.sleep(2)
+    assert await add_partition() is ErrorCode.NONE

@@ -27,6 +27,7 @@ class Stream:
         accepting: SimulatedAccepting = hosts[1].listen(
             ("far", 1), backlog=1, receive_buffer_bytes=0, send_buffer_bytes=0
         )
+        self.network = network
         self.near = hosts[0].connect(("far", 1))
         self.near._character = replace(self.near._character, **character)
         self.accepting = accepting
@@ -104,3 +105,14 @@ def test_a_name_may_not_be_found() -> None:
     assert stream.accepting.ready() == 0
     with pytest.raises(OSError, match="No route to host"):
         received(stream.near)
+
+
+def test_a_stream_that_is_being_made_is_cut_with_the_others() -> None:
+    """Else a slow one would live on among those that are made when the network is good."""
+    stream = Stream()
+    late = stream.near.host.connect(("far", 1))
+    assert stream.network.cut_all(lambda transport: True) == 2
+    stream.run()
+    for transport in (stream.near, late):
+        with pytest.raises(ConnectionResetError):
+            transport.send(b"request")

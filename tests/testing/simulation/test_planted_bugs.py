@@ -8,8 +8,15 @@ from tidelog.testing.simulation.planted_bugs import PLANTED_BUGS
 # Clean without a bug: test_seeds.py runs them.
 SEEDS = range(60)
 SEEDS_FOR_RARE = range(200)
-# These need a bit flipped in just the right sector, or a power cut within a millisecond.
-RARE = {"skip-crc-in-recovery", "serve-above-high-watermark", "ignore-failed-sync"}
+# These need a bit flipped in just the right sector, a power cut within a millisecond, or a disk
+# that is full or fails just when metadata is written.
+RARE = {
+    "skip-crc-in-recovery",
+    "serve-above-high-watermark",
+    "ignore-failed-sync",
+    "keep-what-did-not-commit",
+    "forget-proposals-that-fail",
+}
 
 
 def test_there_are_enough_planted_bugs() -> None:

@@ -10,8 +10,8 @@ from itertools import count, islice
 from typing import Any
 
 import pytest
-
 from tidelog.cluster.controller.controller import Controller
+
 from tidelog.cluster.replication.partition import Partition
 from tidelog.coordinator.transaction_shard import TransactionShard
 from tidelog.server.coordination.shard_host import HostedShard

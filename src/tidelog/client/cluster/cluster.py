@@ -56,6 +56,7 @@ class Cluster:
         timeout_s: float = 10.0,
         view: ClusterView | None = None,
     ) -> None:
+        self.bootstrap = bootstrap
         self.client_id = client_id
         self.timeout_s = timeout_s
         self.view = ClusterView() if view is None else view
@@ -79,6 +80,15 @@ class Cluster:
         if self._control is not None:
             self._control[1].close()
             self._control = None
+
+    def sibling(self) -> "Cluster":
+        """The same cluster over connections of its own, for another thread or another purpose.
+
+        They share the view.
+        """
+        return Cluster(
+            self.bootstrap, client_id=self.client_id, timeout_s=self.timeout_s, view=self.view
+        )
 
     # Connections
 

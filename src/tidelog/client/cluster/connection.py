@@ -1,9 +1,10 @@
-"""A plain blocking connection to a Kafka broker, for the calls that librdkafka does not offer.
+"""A plain blocking connection to a Kafka broker.
 
 Versions are the newest that both sides know. `call` is one request and its answer; `send` and
 `receive` keep several requests in flight, answered in the order in which they were sent.
 """
 
+import select
 import socket
 import struct
 from collections import deque
@@ -100,10 +101,32 @@ class WireConnection:
         self.send(request, version_max=version_max)
         return self.receive(answer)
 
-    def send(self, request: Message, *, version_max: int | None = None) -> None:
-        """Send a request; `receive` gives its answer when those sent before it were received."""
+    def send(
+        self, request: Message, *, version_max: int | None = None, has_answer: bool = True
+    ) -> None:
+        """Send a request; `receive` gives its answer when those sent before it were received.
+
+        `has_answer` is False for the one request without: Produce with acks=0.
+        """
         api_key = ApiKey(type(request).API_KEY)
-        self._send(api_key, self.version(api_key, version_max), request)
+        self._send(api_key, self.version(api_key, version_max), request, has_answer)
+
+    def fileno(self) -> int:
+        """Of the socket: a selector tells when an answer begins to come."""
+        return self._socket.fileno()
+
+    def wait(self, timeout_s: float) -> None:
+        """Wait for an answer that takes its time by design; AnswerTimeout if none begins to come.
+
+        How long an answer may pause once it has begun is the timeout of the connection.
+        """
+        poll = select.poll()
+        poll.register(self, select.POLLIN)
+        if not poll.poll(timeout_s * 1000):
+            _, api_key, _ = self._pending[0]
+            raise AnswerTimeout(
+                f"{self.address} did not answer {api_key.name} within {timeout_s:g} s"
+            )
 
     def receive(
         self, answer: type[R], *, allocate: Callable[[int], bytearray | memoryview] = bytearray
@@ -128,7 +151,9 @@ class WireConnection:
             raise ClientError(f"{self.address}: {ErrorCode(answer.error_code).name}")
         return {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
 
-    def _send(self, api_key: ApiKey, version: int, request: Message) -> None:
+    def _send(
+        self, api_key: ApiKey, version: int, request: Message, has_answer: bool = True
+    ) -> None:
         self._correlation_id += 1
         parts = encode_request_parts(
             api_key, version, self._correlation_id, self._client_id, request
@@ -137,7 +162,8 @@ class WireConnection:
             self._send_parts(parts)
         except OSError as error:
             raise ConnectError(f"{self.address} went away: {error}") from error
-        self._pending.append((self._correlation_id, api_key, version))
+        if has_answer:
+            self._pending.append((self._correlation_id, api_key, version))
 
     def _send_parts(self, parts: list[bytes]) -> None:
         """Send a frame; small pieces are joined, large ones are not copied."""

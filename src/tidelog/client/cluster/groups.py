@@ -104,23 +104,27 @@ class Groups:
             tuple(map(_classic_member, group.members)),
         )
 
-    def committed(self, group_id: str) -> dict[TopicPartition, int]:
-        """The committed offsets of a group."""
+    def committed(
+        self, group_id: str, *, require_stable: bool = False
+    ) -> dict[TopicPartition, int]:
+        """The committed offsets of a group; `require_stable` waits for open transactions."""
         request = OffsetFetchRequest(
             group_id=group_id,
             topics=None,
             groups=[OffsetFetchRequestGroup(group_id=group_id, topics=None)],
+            require_stable=require_stable,
         )
         answer = self._client.ask_coordinator(
             COORDINATOR_GROUP,
             group_id,
             request,
             OffsetFetchResponse,
-            lambda response: _fetched_group(response).error_code,
+            lambda response: worst_code(_fetch_codes(response), Stale.COORDINATOR),
             version_max=_NAMES_UP_TO,
         )
+        for code in _fetch_codes(answer):
+            _check(code, f"cannot read the offsets of {group_id}")
         found = _fetched_group(answer)
-        _check(found.error_code, f"cannot read the offsets of {group_id}")
         return {
             TopicPartition(topic.name, row.partition_index): row.committed_offset
             for topic in found.topics
@@ -128,8 +132,15 @@ class Groups:
             if row.committed_offset >= 0
         }
 
-    def commit(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Set the offsets of a group that has no members."""
+    def commit(
+        self,
+        group_id: str,
+        offsets: Mapping[TopicPartition, int],
+        *,
+        member_id: str = "",
+        generation_id: int = -1,
+    ) -> None:
+        """Set the offsets of a group: as one of its members, or of a group that has none."""
         topics: dict[str, list[OffsetCommitRequestPartition]] = {}
         for name, offset in offsets.items():
             row = OffsetCommitRequestPartition(
@@ -138,6 +149,8 @@ class Groups:
             topics.setdefault(name.topic, []).append(row)
         request = OffsetCommitRequest(
             group_id=group_id,
+            member_id=member_id,
+            generation_id_or_member_epoch=generation_id,
             topics=[
                 OffsetCommitRequestTopic(name=topic, partitions=rows)
                 for topic, rows in topics.items()
@@ -228,6 +241,14 @@ def _fetched_group(
 ) -> OffsetFetchResponse | OffsetFetchResponseGroup:
     """Old versions answer about one group, at the top level."""
     return response.groups[0] if response.groups else response
+
+
+def _fetch_codes(response: OffsetFetchResponse) -> list[int]:
+    group = _fetched_group(response)
+    return [
+        group.error_code,
+        *(row.error_code for topic in group.topics for row in topic.partitions),
+    ]
 
 
 def _commit_codes(response: OffsetCommitResponse) -> dict[TopicPartition, int]:

@@ -40,8 +40,9 @@ def feature_ranges(supported: Mapping[str, LevelRange]) -> FeatureRanges:
 class BrokerRegistration(NamedTuple):
     """What a broker says of itself.
 
-    After an unclean stop its log may have lost what was not synced, so the partitions that it leads
-    get a new leader epoch, by which readers notice.
+    `previous_epoch` is the one it had when it stopped cleanly, -1 after an unclean stop. Then its
+    log may have lost what was not synced, so the partitions that it leads get a new leader epoch,
+    by which readers notice.
     """
 
     broker_id: int
@@ -50,7 +51,26 @@ class BrokerRegistration(NamedTuple):
     rack: str | None = None
     log_dirs: tuple[bytes, ...] = ()
     features: FeatureRanges = feature_ranges(SUPPORTED_FEATURES)
-    stopped_cleanly: bool = True
+    previous_epoch: int = -1
+
+
+class Heartbeat(NamedTuple):
+    """What a broker says of itself while it runs; `metadata_offset` is how far its image is."""
+
+    broker_id: int
+    epoch: int
+    metadata_offset: int
+    wants_fence: bool = False
+    wants_shut_down: bool = False
+    offline_log_dirs: tuple[bytes, ...] = ()
+
+
+class BrokerState(NamedTuple):
+    """What a broker is, for all that the controller knows."""
+
+    is_caught_up: bool
+    is_fenced: bool
+    should_shut_down: bool
 
 
 def register_broker(
@@ -81,7 +101,7 @@ def register_broker(
         )
         return Decision([] if broker == known else [broker_record(broker)], known.epoch)
     records: list[Message] = [broker_record(broker)]
-    if not registration.stopped_cleanly:
+    if known is not None and known.epoch != registration.previous_epoch:
         records += _new_leader_epochs(registration.broker_id, image)
     return Decision(records, next_offset)
 
@@ -109,6 +129,28 @@ def _new_leader_epochs(broker_id: int, image: MetadataImage) -> list[Message]:
         for partition in topic.partitions
         if partition.leader == broker_id
     ]
+
+
+def heartbeat(
+    beat: Heartbeat, image: MetadataImage, settings: ControllerSettings
+) -> Decision[BrokerState]:
+    """The broker lives: it is fenced and unfenced as it wants, once its image has caught up with
+    its registration, and loses what it leads before it shuts down."""
+    broker = _registered(beat.broker_id, beat.epoch, image)
+    is_caught_up = beat.metadata_offset >= broker.epoch
+    is_fenced, is_shutting_down = broker.fenced, broker.in_controlled_shutdown
+    online = tuple(each for each in broker.log_dirs if each not in beat.offline_log_dirs)
+    records = change_log_dirs(beat.broker_id, beat.epoch, online, image).records
+    if beat.wants_shut_down:
+        records += shut_down_broker(beat.broker_id, beat.epoch, image, settings).records
+        is_shutting_down = True
+    elif beat.wants_fence:
+        records += fence_broker(beat.broker_id, image, settings).records
+        is_fenced = True
+    elif is_fenced and is_caught_up:
+        records += unfence_broker(beat.broker_id, beat.epoch, image, settings).records
+        is_fenced = False
+    return Decision(records, BrokerState(is_caught_up, is_fenced, is_shutting_down))
 
 
 def unfence_broker(

@@ -10,7 +10,11 @@ from tidelog.cluster.controller.controller_settings import ControllerSettings
 from tidelog.cluster.controller.decision import Decision, check_record_limit
 from tidelog.cluster.metadata.image import ConfigResource, ConfigResourceType, MetadataImage
 from tidelog.cluster.metadata.records.settings import ConfigRecord
-from tidelog.cluster.settings.broker_config import BROKER_SETTINGS, needs_listener_prefix
+from tidelog.cluster.settings.broker_config import (
+    BROKER_SETTINGS,
+    keeps_everybody_out,
+    needs_listener_prefix,
+)
 from tidelog.cluster.settings.client_metrics_config import (
     CLIENT_METRICS_SETTINGS,
     validate_client_metrics_config,
@@ -210,6 +214,10 @@ def _validate(
 ) -> None:
     match resource.type:
         case ConfigResourceType.TOPIC:
+            if not resource.name:
+                raise ApiError(
+                    ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed."
+                )
             if resource.name not in image.topics_by_name:
                 raise ApiError(
                     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -218,7 +226,7 @@ def _validate(
             validate_topic_config(after)
         case ConfigResourceType.BROKER:
             _validate_broker(resource.name, after, names, image)
-            _check_somebody_can_connect({**settings.effective_broker_config(image), **after})
+            _check_somebody_can_connect(resource.name, after, image, settings)
         case ConfigResourceType.GROUP:
             if not resource.name:
                 raise ApiError(
@@ -266,9 +274,12 @@ def _validate_broker(
         raise ApiError(ErrorCode.INVALID_REQUEST, error.message) from None
 
 
-def _check_somebody_can_connect(broker_config: Mapping[str, str]) -> None:
-    limit = broker_config.get("max.connections.per.ip", "1").strip()
-    if limit == "0" and not broker_config.get("max.connections.per.ip.overrides", "").strip():
+def _check_somebody_can_connect(
+    name: str, after: Mapping[str, str], image: MetadataImage, settings: ControllerSettings
+) -> None:
+    of_all = image.cluster_configs() if name else after
+    of_broker = after if name else image.broker_configs(settings.node_id)
+    if keeps_everybody_out({**settings.broker_config, **of_all, **of_broker}):
         raise ApiError(
             ErrorCode.INVALID_REQUEST,
             "max.connections.per.ip can be 0 only if max.connections.per.ip.overrides is set.",
@@ -314,3 +325,18 @@ def _type_name(resource_type: int) -> str:
         return ConfigResourceType(resource_type).name
     except ValueError:
         return str(resource_type)
+
+
+def first_cluster_settings(image: MetadataImage, settings: ControllerSettings) -> list[Message]:
+    """min.insync.replicas is kept for all brokers together, from the first start on."""
+    if MIN_INSYNC_REPLICAS in image.cluster_configs():
+        return []
+    configured = settings.broker_config.get(MIN_INSYNC_REPLICAS)
+    return [
+        ConfigRecord(
+            resource_type=ConfigResourceType.BROKER,
+            resource_name="",
+            name=MIN_INSYNC_REPLICAS,
+            value=configured or BROKER_SETTINGS[MIN_INSYNC_REPLICAS].default,
+        )
+    ]

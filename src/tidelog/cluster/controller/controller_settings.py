@@ -15,6 +15,7 @@ class ControllerSettings:
     """`broker_config` holds what the operator has set, by Kafka's names, in text form."""
 
     node_id: int
+    cluster_id: str = ""
     default_partition_count: int = 1
     default_replication_factor: int = 1
     delete_topic_enable: bool = True

@@ -18,12 +18,14 @@ RECORDS_PER_DECISION_MAX = 10_000
 class Decision(Generic[Rows]):
     """Records that make the change when they are committed, and the rows to answer with then.
 
-    Nothing has happened yet: hand it to `MetadataLog.submit`. Without records (everything failed,
-    or only validation was asked for) the rows can be answered at once.
+    Nothing has happened yet: hand it to `MetadataLog.propose`. There are no records when everything
+    failed, or only validation was asked for. `kraft_version` is the quorum's own level, 0 to leave
+    it alone.
     """
 
     records: list[Message]
     rows: Rows
+    kraft_version: int = 0
 
 
 def check_record_limit(records: list[Message]) -> None:

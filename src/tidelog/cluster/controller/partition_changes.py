@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from itertools import zip_longest
 from typing import NamedTuple
 
 from tidelog.cluster.controller.decision import Decision
@@ -146,7 +147,11 @@ class PartitionChange:
 
 
 class IsrChange(NamedTuple):
-    """What a leader proposes: another in-sync set, seen at these epochs."""
+    """What a leader proposes: another in-sync set, seen at these epochs.
+
+    `isr_epochs` are the epochs at which the leader knows the brokers of `isr`, if it knows them:
+    -1 for any.
+    """
 
     topic_id: bytes
     partition: int
@@ -154,6 +159,7 @@ class IsrChange(NamedTuple):
     partition_epoch: int
     isr: tuple[int, ...]
     leader_recovery_state: int = LeaderRecoveryState.RECOVERED
+    isr_epochs: tuple[int, ...] = ()
 
 
 class IsrRow(NamedTuple):
@@ -206,9 +212,15 @@ def _alter_partition(
         raise ApiError(ErrorCode.INVALID_UPDATE_VERSION)
     if broker_id not in change.isr or not set(change.isr) <= set(partition.replicas):
         raise ApiError(ErrorCode.INVALID_REQUEST, f"{change.isr} is no in-sync set")
-    ineligible = [each for each in change.isr if not is_active(image, each)]
+    ineligible = [
+        each
+        for each, epoch in zip_longest(change.isr, change.isr_epochs, fillvalue=-1)
+        if not is_active(image, each) or epoch not in (-1, image.brokers[each].epoch)
+    ]
     if ineligible:
-        raise ApiError(ErrorCode.INELIGIBLE_REPLICA, f"{ineligible} are fenced or shutting down")
+        raise ApiError(
+            ErrorCode.INELIGIBLE_REPLICA, f"{ineligible} are fenced, shutting down or restarted"
+        )
     return PartitionChange(
         topic.topic_id,
         partition,

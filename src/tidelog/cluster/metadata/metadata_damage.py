@@ -1,8 +1,9 @@
 """Tells damage in the metadata log from an end that a power cut tore.
 
-A decision is synced before the next one is written; only the control records before it share its
-sync. So when two whole decisions lie behind a place that holds no batch, that place was on disk
-once, and what stood there was acknowledged. Cutting the log there would lose it silently.
+Decisions that share a sync are one batch, which is on disk before the next one is written; only
+the control records before it share its sync. So when two whole batches of decisions lie behind a
+place that holds no batch, that place was on disk once, and what stood there was acknowledged.
+Cutting the log there would lose it silently.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from tidelog.storage.files import CorruptFileError, read_file
 from tidelog.storage.segment.segment import LOG_SUFFIX, offset_of_file
 from tidelog.world.files import Files
 
-_DECISIONS_THAT_PROVE_DAMAGE = 2
+_BATCHES_THAT_PROVE_DAMAGE = 2
 _MAGIC_BYTE = bytes((MAGIC,))
 
 
@@ -26,7 +27,7 @@ def refuse_damage(files: Files, directory: Path, start_offset: int) -> None:
     To be called before the log is opened, which cuts it behind the first damaged batch.
     """
     damaged: tuple[Path, int] | None = None
-    decisions = 0
+    batches = 0
     for path in _segment_files(files, directory, start_offset):
         content = read_file(files, path)
         sound_bytes = _sound_bytes(content)
@@ -35,11 +36,11 @@ def refuse_damage(files: Files, directory: Path, start_offset: int) -> None:
             damaged = path, sound_bytes
             at = sound_bytes + 1
         if damaged is not None:
-            decisions += sum(
+            batches += sum(
                 not header.is_control and header.next_offset > start_offset
                 for header in _batches_anywhere(content, at)
             )
-    if damaged is not None and decisions >= _DECISIONS_THAT_PROVE_DAMAGE:
+    if damaged is not None and batches >= _BATCHES_THAT_PROVE_DAMAGE:
         path, position = damaged
         raise CorruptFileError(
             path,

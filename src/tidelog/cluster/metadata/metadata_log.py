@@ -1,9 +1,10 @@
 """The metadata log: `__cluster_metadata-0`, where every decision becomes a fact.
 
-A decision's records are one batch, so they count together or not at all. They are committed when
-they are synced to disk (this node is the whole quorum; a larger quorum will replace `_append` and
-`_commit`, not the shape), then the image is replaced, then listeners hear of it, then the one who
-submitted. What is submitted while that goes on waits its turn, so that all see the same order.
+A decision is proposed, and its proposal commits or fails. Committed it is when the quorum has it on
+disk; then the image is replaced, then listeners hear of it, then the one who proposed. What is
+proposed meanwhile waits and shares the next sync. `latest` is what decisions build on: the image
+with everything that is proposed. When the disk refuses something, or leadership goes, all that is
+in flight fails and `latest` goes back to what is committed.
 
 Opening loads the newest snapshot that is whole, replays the log from there, and begins a new leader
 epoch with a leader-change record, as Kafka's quorum does.
@@ -14,8 +15,8 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 from tidelog.cluster.features import (
     DEFAULT_KRAFT_VERSION,
@@ -28,22 +29,18 @@ from tidelog.cluster.features import (
 )
 from tidelog.cluster.metadata.image import Endpoint, MetadataDelta, MetadataImage
 from tidelog.cluster.metadata.image_changes import MetadataReplayError
-from tidelog.cluster.metadata.image_records import image_records
 from tidelog.cluster.metadata.metadata_damage import refuse_damage
 from tidelog.cluster.metadata.metadata_replay import replay_log
-from tidelog.cluster.metadata.metadata_snapshot import (
-    PART_SUFFIX,
-    Snapshot,
-    SnapshotId,
-    list_snapshots,
-    read_snapshot,
-    write_snapshot,
-)
+from tidelog.cluster.metadata.metadata_snapshot import Snapshot, SnapshotId, newest_snapshot
+from tidelog.cluster.metadata.proposal import Proposal, encode_group, take_group
+from tidelog.cluster.metadata.quorum_of_one import QuorumOfOne
 from tidelog.cluster.metadata.records.framing import encode_record
 from tidelog.cluster.metadata.records.settings import FeatureLevelRecord
 from tidelog.cluster.metadata.records.topics import RemoveTopicRecord
+from tidelog.cluster.metadata.snapshotting import SnapshotOptions, Snapshotting
 from tidelog.cluster.topic_names import CLUSTER_METADATA_TOPIC
 from tidelog.errors import TidelogError
+from tidelog.promise import Promise
 from tidelog.protocol.control_records import (
     KRaftVersionRecord,
     LeaderChangeMessage,
@@ -53,28 +50,24 @@ from tidelog.protocol.control_records import (
     VoterEndpoint,
     VotersRecord,
     VoterVersionFeature,
-    encode_control,
 )
 from tidelog.protocol.errors import ApiError, ErrorCode
-from tidelog.protocol.records import Record, encode_batch
 from tidelog.protocol.schema import Message
 from tidelog.protocol.topic_partition import TopicPartition
 from tidelog.protocol.uuids import METADATA_TOPIC_ID, ZERO_UUID
-from tidelog.storage.append_result import AppendResult, Origin
 from tidelog.storage.directories.partition_metadata import FILE_NAME as PARTITION_METADATA
 from tidelog.storage.directories.partition_metadata import write_topic_id
-from tidelog.storage.files import CorruptFileError
 from tidelog.storage.log import Log
 from tidelog.storage.log_config import LONG_MAX, LogConfig
 from tidelog.storage.log_loading import open_log
 from tidelog.world import World
-from tidelog.world.files import Files
+from tidelog.world.workers import OnCrash, log_crash
 
 logger = logging.getLogger(__name__)
 
 DIRECTORY_NAME = f"{CLUSTER_METADATA_TOPIC}-0"
 
-# Each decision is synced by itself, so the log needs no journal.
+# The quorum syncs what it appends, so the log needs no journal.
 LOG_CONFIG = LogConfig(
     segment_ms=LONG_MAX,
     segment_index_bytes=1 << 20,
@@ -84,27 +77,25 @@ LOG_CONFIG = LogConfig(
     file_delete_delay_ms=0,
     durability="page-cache",
 )
+# A disk that is behind by more than this is told from one that is slow for a moment.
+WAITING_RECORDS_MAX = 100_000
 
 Listener = Callable[[MetadataImage, MetadataImage, MetadataDelta], None]
+Post = Callable[[Callable[[], None]], None]
+
+
+def _log_exception() -> None:
+    logger.exception("a listener of the metadata has failed")
 
 
 class MetadataLogError(TidelogError):
     """The metadata cannot be loaded; the message says which file is the matter and what to do."""
 
 
-class SnapshotOptions(NamedTuple):
-    """When a snapshot is due. Small limits keep start-up fast: what is behind is replayed."""
-
-    bytes_max: int = 1 << 20
-    records_max: int = 5_000
-    records_max_at_close: int = 500
-    interval_ms: int = 3600 * 1000  # 0: never by time
-
-
 class MetadataLog:
     """Open one with `MetadataLog.open`. All of it belongs to the loop thread.
 
-    image: what is committed. latest: also what is submitted and not yet published; decide on it.
+    image: what is committed. latest: also what is proposed and in flight; decide on it.
     """
 
     def __init__(
@@ -114,6 +105,9 @@ class MetadataLog:
         log: Log,
         options: SnapshotOptions,
         supported_features: Mapping[str, LevelRange],
+        post: Post,
+        on_crash: OnCrash,
+        on_exception: Callable[[], None],
     ) -> None:
         self.log = log
         self.directory = directory
@@ -123,22 +117,40 @@ class MetadataLog:
         self.directory_id = ZERO_UUID
         self.kraft_version = 0
         self.voters: list[Voter] = []
-        self.removed_topic_ids: frozenset[bytes] = frozenset()
-        """Topics that the log was seen to remove when it was loaded."""
+        self.may_forget_removals: Callable[[], bool] = lambda: True
+        """Whether the logs of all removed topics are gone for good: until then a start has to find
+        the removals, and no part of the log is dropped."""
         self.listeners: list[Listener] = []
         self._files = world.files
         self._clock = world.wall_ms
-        self._options = options
         self._supported_features = supported_features
-        self._bytes_since_snapshot = 0
-        self._records_since_snapshot = 0
-        self._last_snapshot_ms = world.wall_ms()
-        self._synced_segment = -1  # base offset of the newest segment whose file is known to last
-        self._failure: str | None = None
-        self._publications: deque[
-            tuple[MetadataImage, MetadataDelta, Callable[[], None] | None]
-        ] = deque()
+        self._post = post
+        self._on_exception = on_exception
+        # In the order of the log: proposals that wait, that the quorum has, that are committed and
+        # not published yet.
+        self._waiting: deque[Proposal] = deque()
+        self._appended: list[Proposal] = []
+        self._publications: deque[Proposal] = deque()
+        self._waiting_records = 0
         self._is_publishing = False
+        self._committed = self.image  # `image` and `_publications`
+        self._newest = Proposal(self.image, MetadataDelta(), (), 0, committed=Promise.of(None))
+        self._refusal: ApiError | None = None  # why nothing more can be proposed
+        self._finished_jobs: deque[Callable[[], None]] = deque()
+        self._sync_worker = world.start_worker(f"tidelog-metadata {directory}", on_crash)
+        self._snapshot_worker = world.start_worker("tidelog-metadata-snapshots", on_crash)
+        self._quorum = QuorumOfOne(world, directory, log, self._sync_worker, self._post_back)
+        self._snapshots = Snapshotting(
+            world,
+            directory,
+            log,
+            self._quorum,
+            options,
+            self._snapshot_worker,
+            self._post_back,
+            self._stop_leading,
+            lambda: self.may_forget_removals(),
+        )
 
     @classmethod
     def open(
@@ -148,6 +160,9 @@ class MetadataLog:
         node_id: int,
         directory_id: bytes,
         world: World,
+        post: Post = lambda call: call(),
+        on_crash: OnCrash = log_crash,
+        on_exception: Callable[[], None] = _log_exception,
         options: SnapshotOptions | None = None,
         initial_levels: Mapping[str, int] = DEFAULT_LEVELS,
         supported_features: Mapping[str, LevelRange] = SUPPORTED_FEATURES,
@@ -155,8 +170,10 @@ class MetadataLog:
         """Loads what is there, or begins a new cluster, and becomes leader of a new epoch.
 
         A new cluster starts with the features at `initial_levels`, metadata.version among them.
-        `directory_id` is the id of the log directory that `directory` lies in. Raises
-        MetadataLogError, CorruptFileError and OSError.
+        `directory_id` is the id of the log directory that `directory` lies in. `post` schedules a
+        call on the loop thread. `on_exception` is called while the exception of a listener, or of
+        somebody who waits for a proposal, is being handled. Raises MetadataLogError,
+        CorruptFileError, OSError, and ApiError when the disk does not take the first records.
         """
         files = world.files
         if not files.exists(directory):
@@ -164,7 +181,7 @@ class MetadataLog:
             files.sync_directory(directory.parent)
         if not files.exists(directory / PARTITION_METADATA):
             write_topic_id(files, directory, METADATA_TOPIC_ID, durable=True)
-        snapshot_id, snapshot, damaged = _newest_snapshot(files, directory)
+        snapshot_id, snapshot, damaged = newest_snapshot(files, directory)
         refuse_damage(files, directory, snapshot_id.offset)
         log = open_log(
             directory,
@@ -189,11 +206,21 @@ class MetadataLog:
                 f"up to there ({'; '.join(damaged) or 'none is there'}). Restore the snapshot "
                 "files (*.checkpoint) of this directory from a copy."
             )
-        metadata = cls(world, directory, log, options or SnapshotOptions(), supported_features)
+        metadata = cls(
+            world,
+            directory,
+            log,
+            options or SnapshotOptions(),
+            supported_features,
+            post,
+            on_crash,
+            on_exception,
+        )
         try:
             metadata._load(snapshot_id, snapshot)
             metadata._begin_epoch(node_id, directory_id, initial_levels)
         except BaseException:
+            metadata._close_workers()
             log.release()
             raise
         return metadata
@@ -224,12 +251,20 @@ class MetadataLog:
             raise MetadataLogError(f"{self.directory} is not whole: {error}") from error
         self._check_supported(image)
         self.leader_epoch = epoch
-        self.removed_topic_ids = frozenset(
+        image = image.with_kraft_version(self.kraft_version)
+        self.image = self.latest = self._committed = image
+        self._snapshots.note(replayed.size_bytes, len(replayed.records))
+
+    def removed_topic_ids(self) -> frozenset[bytes]:
+        """The topics that the log removes, as far back as it goes, which is before the newest
+        snapshot. Cost: reads all of the log. Raises MetadataLogError."""
+        try:
+            replayed = replay_log(self.log, self._files, self.log.log_start_offset)
+        except MetadataReplayError as error:
+            raise MetadataLogError(f"{self.directory} is not whole: {error}") from error
+        return frozenset(
             record.topic_id for record in replayed.records if isinstance(record, RemoveTopicRecord)
         )
-        self.image = self.latest = image.with_kraft_version(self.kraft_version)
-        self._bytes_since_snapshot = replayed.size_bytes
-        self._records_since_snapshot = len(replayed.records)
 
     def _check_supported(self, image: MetadataImage) -> None:
         for feature, level in image.features.items():
@@ -249,28 +284,27 @@ class MetadataLog:
         self.directory_id = directory_id
         voter = LeaderChangeVoter(voter_id=node_id)
         # Kafka's own tools read version 0 only.
-        self._append_control(
-            LeaderChangeMessage(
-                version=0, leader_id=node_id, voters=[voter], granting_voters=[voter]
-            )
+        leader_change = LeaderChangeMessage(
+            version=0, leader_id=node_id, voters=[voter], granting_voters=[voter]
         )
-        if not self.latest.metadata_version:
-            self._bootstrap(node_id, directory_id, initial_levels)
-        self._moved_on(self.latest.with_kraft_version(self.kraft_version))
-
-    def _bootstrap(
-        self, node_id: int, directory_id: bytes, initial_levels: Mapping[str, int]
-    ) -> None:
-        self.kraft_version = DEFAULT_KRAFT_VERSION
-        self.voters = [_voter(node_id, directory_id, ())]
-        self._append_control(KRaftVersionRecord(version=0, kraft_version=self.kraft_version))
-        self._append_control(VotersRecord(version=0, voters=self.voters))
-        self.submit(
-            [
-                FeatureLevelRecord(name=name, feature_level=level)
-                for name, level in initial_levels.items()
-            ]
+        if self.latest.metadata_version:
+            began = self._propose([], control=[leader_change])
+            # Nobody waits for its sync: the rest of the start goes on meanwhile.
+            if began.committed.is_done:
+                began.committed.result()
+            return
+        levels = [
+            FeatureLevelRecord(name=name, feature_level=level)
+            for name, level in initial_levels.items()
+        ]
+        first = self._propose(
+            levels,
+            control=[leader_change],
+            kraft_version=DEFAULT_KRAFT_VERSION,
+            voters=[_voter(node_id, directory_id, ())],
         )
+        self.settle()
+        first.committed.result()
 
     def set_endpoints(self, endpoints: Sequence[Endpoint]) -> None:
         """Says at a start, when the ports are known, where this node's controller is reached.
@@ -281,78 +315,77 @@ class MetadataLog:
         others = [voter for voter in self.voters if voter.voter_id != self.leader_id]
         if own in self.voters or (self.voters and len(others) == len(self.voters)):
             return
-        self.voters = [*others, own]
         if self.kraft_version:
-            self._append_control(VotersRecord(version=0, voters=self.voters))
-            self._commit()
-            self._moved_on(self.latest)
+            self._propose([], voters=[*others, own])
+        else:
+            self.voters = [*others, own]
 
-    def raise_kraft_version(self, level: int) -> None:
-        """Puts the voters into the log, whose quorum was fixed by configuration before."""
-        if level <= self.kraft_version:
-            return
-        self._append_control(KRaftVersionRecord(version=0, kraft_version=level))
-        self._append_control(VotersRecord(version=0, voters=self.voters))
-        self._commit()
-        self.kraft_version = level
-        self._moved_on(self.latest.with_kraft_version(level))
-
-    def _moved_on(self, image: MetadataImage) -> None:
-        """Control records are in the log: nothing is under way that stands before them."""
-        assert not self._publications
-        self.image = self.latest = image.at(
-            self.log.log_end_offset - 1, self.leader_epoch, self._clock()
-        )
-
-    def _append_control(self, message: MetadataLogControl) -> None:
-        """Control records are synced with the next decision."""
-        self._append(encode_control(message, timestamp_ms=self._clock()))
-
-    # Writing
+    # Proposing
 
     @property
     def next_offset(self) -> int:
-        """The offset that the first record of the next decision gets."""
-        return self.log.log_end_offset
+        """The offset that the first record of the next proposal gets."""
+        return self.latest.offset + 1
 
     @property
     def high_watermark(self) -> int:
-        """Everything below it is committed."""
+        """Everything below it is committed, and in the image."""
         return self.image.offset + 1
 
-    def submit(
-        self, records: Sequence[Message], on_committed: Callable[[], None] | None = None
-    ) -> int:
-        """Makes a decision a fact; returns the offset of its last record.
+    @property
+    def has_proposals(self) -> bool:
+        """Whether something is in flight."""
+        return bool(self._appended or self._waiting)
 
-        `on_committed` is called when the image has it, without records at once. Blocks for one
-        sync of the disk. Raises ApiError(KAFKA_STORAGE_ERROR) when the disk takes it not; then
-        nothing has changed.
+    def propose(self, records: Sequence[Message], *, kraft_version: int = 0) -> Proposal:
+        """Sets out to make a decision a fact. Returns at once; see `Proposal` for how it ends.
+
+        Without records it is a question, which was answered from `latest`: the answer holds when
+        what it was taken from is committed. A `kraft_version` above that of now puts the voters
+        into the log, whose quorum was fixed by configuration before. Raises MetadataReplayError
+        for records that cannot be applied: those do not get into the log.
         """
-        if not records:
-            if on_committed is not None:
-                on_committed()
-            return self.latest.offset
+        if kraft_version > self.latest.finalized_level(KRAFT_VERSION):
+            return self._propose(records, kraft_version=kraft_version, voters=self.voters)
+        return self._propose(records)
+
+    def _propose(
+        self,
+        records: Sequence[Message],
+        *,
+        control: Sequence[MetadataLogControl] = (),
+        kraft_version: int = 0,
+        voters: Sequence[Voter] | None = None,
+    ) -> Proposal:
         now_ms = self._clock()
+        latest = self.latest
+        if kraft_version:
+            control = [*control, KRaftVersionRecord(version=0, kraft_version=kraft_version)]
+        if voters is not None:
+            control = [*control, VotersRecord(version=0, voters=list(voters))]
+        refusal = self._refusal
+        if refusal is None and self._waiting_records + len(records) > WAITING_RECORDS_MAX:
+            refusal = ApiError(
+                ErrorCode.KAFKA_STORAGE_ERROR, f"{self.directory}: the disk does not keep up"
+            )
+        if refusal is not None:
+            return Proposal(latest, MetadataDelta(), (), now_ms, committed=Promise.failed(refusal))
+        if not records and not control:
+            committed = self._newest.committed
+            return Proposal(latest, MetadataDelta(), (), now_ms, committed=committed)
+        offset = latest.offset + len(control) + len(records)
+        after, delta = latest.apply(records, offset, self.leader_epoch, now_ms)
+        if kraft_version:
+            after = after.with_kraft_version(kraft_version)
         metadata_version = self._metadata_version_for(records)
         values = [encode_record(record, metadata_version) for record in records]
-        batch = encode_batch(
-            [Record(index, now_ms, None, value) for index, value in enumerate(values)]
-        )
-        # Records that cannot be applied must not get into the log.
-        after, delta = self.latest.apply(
-            records, self.next_offset + len(records) - 1, self.leader_epoch, now_ms
-        )
-        result = self._append(batch)
-        self._commit()
-        assert result.last_offset == after.offset
+        proposal = Proposal(after, delta, values, now_ms, control, voters)
         self.latest = after
-        self._bytes_since_snapshot += result.size_bytes
-        self._records_since_snapshot += len(records)
-        self._publications.append((after, delta, on_committed))
-        if not self._is_publishing:
-            self._publish()
-        return result.last_offset
+        self._newest = proposal
+        self._waiting.append(proposal)
+        self._waiting_records += len(values)
+        self._append_waiting()
+        return proposal
 
     def _metadata_version_for(self, records: Sequence[Message]) -> int:
         """The version that records are written in, which they may set themselves."""
@@ -361,114 +394,142 @@ class MetadataLog:
                 return record.feature_level
         return self.latest.metadata_version
 
-    def _append(self, batch: bytearray) -> AppendResult:
-        if self._failure is not None:
-            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, self._failure)
-        return self.log.append_as_leader(
-            memoryview(batch), self.leader_epoch, self._clock(), origin=Origin.RAFT
-        )
-
-    def _commit(self) -> None:
-        """Syncs the batch; only the newest segment can hold what is not synced yet."""
-        segment = self.log.segments[-1]
+    def _append_waiting(self) -> None:
+        """The quorum takes what waits, unless it has something already."""
+        if self._appended or not self._waiting:
+            return
+        group = self._appended = take_group(self._waiting)
+        self._waiting_records -= sum(len(proposal.values) for proposal in group)
+        batches = encode_group(group)
         try:
-            self._files.fdatasync(segment.open().fd)
-            if segment.base_offset != self._synced_segment:
-                self._files.sync_directory(self.directory)
-                self._synced_segment = segment.base_offset
-        except OSError as error:
-            # Nobody knows what the disk holds now; only reading it again can tell.
-            self._failure = (
-                f"the metadata log {self.directory} could not be synced ({error}): "
-                "the node has to be restarted"
+            last_offset = self._quorum.append(
+                batches, self.leader_epoch, partial(self._synced, group, len(batches))
             )
-            logger.error("%s", self._failure)
-            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, self._failure) from error
+        except ApiError as error:
+            # The disk is full. What is built on it has to go too; later there may be room.
+            self._fail_in_flight(error)
+            return
+        assert last_offset == group[-1].after.offset
+
+    def _synced(self, group: list[Proposal], size_bytes: int, error: ApiError | None) -> None:
+        if self._appended is not group:
+            return  # it has failed already
+        if error is not None:
+            self._stop_leading(error)
+            return
+        self._appended = []
+        self._committed = group[-1].after
+        self._publications += group
+        self._snapshots.note(size_bytes, sum(len(proposal.values) for proposal in group))
+        # The disk works on what waits while this is published.
+        self._append_waiting()
+        if not self._is_publishing:
+            self._publish()
 
     def _publish(self) -> None:
         self._is_publishing = True
         try:
             while self._publications:
-                after, delta, on_committed = self._publications.popleft()
-                before, self.image = self.image, after
+                proposal = self._publications.popleft()
+                before, after = self.image, proposal.after
+                self.image = after
+                self.kraft_version = after.finalized_level(KRAFT_VERSION)
+                if proposal.voters is not None:
+                    self.voters = list(proposal.voters)
                 for listener in tuple(self.listeners):
-                    listener(before, after, delta)
-                if on_committed is not None:
-                    on_committed()
+                    self._shielded(partial(listener, before, after, proposal.delta))
+                self._shielded(partial(proposal.committed.resolve, None))
         finally:
             self._is_publishing = False
-        if (
-            self._bytes_since_snapshot >= self._options.bytes_max
-            or self._records_since_snapshot >= self._options.records_max
-        ):
+        if self._snapshots.is_due and self._refusal is None:
             self.snapshot()
+
+    def _shielded(self, call: Callable[[], None]) -> None:
+        """What one of those who are told raises must not keep it from the others."""
+        try:
+            call()
+        except Exception:  # noqa: BLE001 - it is told
+            self._on_exception()
+
+    # Failing
+
+    def resign(self) -> None:
+        """This node leads no longer: what is in flight fails, and so does whatever is proposed."""
+        self._stop_leading(
+            ApiError(ErrorCode.NOT_CONTROLLER, f"node {self.leader_id} is not the controller")
+        )
+
+    def _stop_leading(self, reason: ApiError) -> None:
+        if self._refusal is None:
+            self._refusal = reason
+            if reason.code is ErrorCode.KAFKA_STORAGE_ERROR:
+                logger.error("%s", reason.message)
+        self._fail_in_flight(reason)
+
+    def _fail_in_flight(self, error: ApiError) -> None:
+        """Takes back what is decided and not committed."""
+        in_flight = [*self._appended, *self._waiting]
+        self._appended = []
+        self._waiting.clear()
+        self._waiting_records = 0
+        self.latest = self._committed
+        for proposal in in_flight:
+            self._shielded(partial(proposal.committed.fail, error))
+
+    # Work beside the loop
+
+    def _post_back(self, finish: Callable[[], None]) -> None:
+        """From a worker: has the result of a job taken over on the loop thread."""
+        self._finished_jobs.append(finish)
+        self._post(self._finish_jobs)
+
+    def _finish_jobs(self) -> None:
+        while self._finished_jobs:
+            self._finished_jobs.popleft()()
+
+    def settle(self) -> None:
+        """Waits until all that was proposed has committed or failed: for a start and an end, when
+        the loop does not turn."""
+        while self.has_proposals:
+            self._sync_worker.drain()
+            self._finish_jobs()
 
     # Snapshots
 
-    def snapshot(self) -> SnapshotId:
-        """Writes a snapshot of the image and drops what the two newest ones make needless.
+    def snapshot(self) -> Promise[SnapshotId]:
+        """Begins a snapshot of the image; afterwards what the two newest ones make needless goes.
 
-        A disk that takes no snapshot costs start-up time and nothing else, so it is only told of.
+        If one is under way, that is the one.
         """
-        now_ms = self._clock()
-        image = self.image
-        snapshot_id = SnapshotId(image.offset + 1, image.epoch)
-        try:
-            # The next start trusts what is below a snapshot without looking at it.
-            self.log.flush()
-            write_snapshot(
-                self._files,
-                self.directory,
-                snapshot_id,
-                image_records(image),
-                metadata_version=image.metadata_version,
-                timestamp_ms=image.timestamp_ms,
-                now_ms=now_ms,
-                kraft_version=self.kraft_version,
-                voters=self.voters,
-            )
-            self.log.roll(now_ms)
-            self._drop_old(now_ms)
-        except OSError as error:
-            logger.warning("no snapshot of the metadata in %s: %s", self.directory, error)
-        self._bytes_since_snapshot = self._records_since_snapshot = 0
-        self._last_snapshot_ms = now_ms
-        return snapshot_id
+        return self._snapshots.begin(self.image, self.kraft_version, self.voters)
 
     def snapshot_if_due(self, now_ms: int) -> None:
         """Call this now and then: a snapshot that no amount of records asks for comes by time."""
-        interval_ms = self._options.interval_ms
-        if (
-            interval_ms
-            and self._records_since_snapshot
-            and now_ms - self._last_snapshot_ms >= interval_ms
-        ):
+        if self._snapshots.is_due_by_time(now_ms) and self._refusal is None:
             self.snapshot()
-
-    def _drop_old(self, now_ms: int) -> None:
-        """Keeps two snapshots, and the log from the older one on, in case one gets damaged."""
-        snapshots = list_snapshots(self._files, self.directory)
-        for old in snapshots[2:]:
-            self._files.unlink(self.directory / old.file_name)
-        if len(snapshots) > 1:
-            self.log.advance_log_start(snapshots[1].offset)
-            self.log.delete_old_segments(now_ms, self.high_watermark)
-            for path in self.log.take_deletable_files(now_ms + 1):
-                self._files.unlink(path)
 
     def close(self) -> None:
-        """Ends in order; the next start has little to replay."""
-        if (
-            self._failure is None
-            and self._records_since_snapshot >= self._options.records_max_at_close
-        ):
+        """Ends in order; the next start has little to replay. Blocks."""
+        self.settle()
+        if self._snapshots.is_due_at_close and self._refusal is None:
             self.snapshot()
+        self.resign()
+        while self._snapshots.is_under_way:
+            self._sync_worker.drain()
+            self._finish_jobs()
+            self._snapshot_worker.drain()
+            self._finish_jobs()
+        self._close_workers()
         try:
             self.log.close()
         except OSError as error:
             # What it writes at the end only makes the next start quicker.
             logger.warning("%s was not closed in order: %s", self.directory, error)
             self.log.release()
+
+    def _close_workers(self) -> None:
+        self._sync_worker.close()
+        self._snapshot_worker.close()
 
 
 def _voter(node_id: int, directory_id: bytes, endpoints: Sequence[Endpoint]) -> Voter:
@@ -484,18 +545,3 @@ def _voter(node_id: int, directory_id: bytes, endpoints: Sequence[Endpoint]) -> 
             min_supported_version=supported.minimum, max_supported_version=supported.maximum
         ),
     )
-
-
-def _newest_snapshot(files: Files, directory: Path) -> tuple[SnapshotId, Snapshot, list[str]]:
-    """The newest snapshot that is whole (else an empty one), and what is wrong with newer ones."""
-    damaged: list[str] = []
-    for name in files.listdir(directory):
-        if name.endswith(PART_SUFFIX):
-            files.unlink(directory / name)
-    for snapshot_id in list_snapshots(files, directory):
-        try:
-            return snapshot_id, read_snapshot(files, directory, snapshot_id), damaged
-        except CorruptFileError as error:
-            logger.warning("%s; trying the snapshot before it", error)
-            damaged.append(str(error))
-    return SnapshotId(0, 0), Snapshot(), damaged

@@ -8,8 +8,9 @@ that is being written has `.part` at the end of its name.
 
 from __future__ import annotations
 
+import logging
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -31,11 +32,15 @@ from tidelog.protocol.schema import Message
 from tidelog.storage.files import CorruptFileError, read_file, write_file
 from tidelog.world.files import Files
 
+logger = logging.getLogger(__name__)
+
 SUFFIX = ".checkpoint"
 PART_SUFFIX = ".checkpoint.part"
 _NAME = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 
 RECORDS_PER_BATCH = 1000
+# About a millisecond of encoding.
+_RECORDS_BEFORE_GIVING_WAY = 100
 
 
 class SnapshotId(NamedTuple):
@@ -81,8 +86,12 @@ def write_snapshot(
     now_ms: int,
     kraft_version: int,
     voters: list[Voter],
+    give_way: Callable[[], None],
 ) -> None:
-    """Writes and syncs a snapshot; afterwards it is there as a whole. Raises OSError."""
+    """Writes and syncs a snapshot; afterwards it is there as a whole. Raises OSError.
+
+    Calls `give_way` now and then, for encoding many records takes the interpreter for long.
+    """
     control: list[MetadataLogControl] = [
         SnapshotHeaderRecord(version=0, last_contained_log_timestamp=timestamp_ms)
     ]
@@ -94,7 +103,8 @@ def write_snapshot(
     for message in control:
         data += _control_batch(message, offset, snapshot_id.epoch, now_ms)
         offset += 1
-    for values in _chunks(encode_record(record, metadata_version) for record in records):
+    encoded = (encode_record(record, metadata_version) for record in records)
+    for values in _chunks(_with_pauses(encoded, give_way)):
         batch = [Record(offset + index, now_ms, None, value) for index, value in enumerate(values)]
         data += encode_batch(batch, base_offset=offset, partition_leader_epoch=snapshot_id.epoch)
         offset += len(values)
@@ -109,6 +119,13 @@ def _control_batch(message: MetadataLogControl, offset: int, epoch: int, now_ms:
     return encode_control(
         message, timestamp_ms=now_ms, base_offset=offset, partition_leader_epoch=epoch
     )
+
+
+def _with_pauses(values: Iterator[bytes], give_way: Callable[[], None]) -> Iterator[bytes]:
+    for count, value in enumerate(values, 1):
+        yield value
+        if count % _RECORDS_BEFORE_GIVING_WAY == 0:
+            give_way()
 
 
 def _chunks(values: Iterator[bytes]) -> Iterator[list[bytes]]:
@@ -153,3 +170,18 @@ def read_snapshot(files: Files, directory: Path, snapshot_id: SnapshotId) -> Sna
     if not has_header or not has_footer or read_bytes != len(data):
         raise CorruptFileError(path, "it has no footer: it was not written to its end")
     return snapshot
+
+
+def newest_snapshot(files: Files, directory: Path) -> tuple[SnapshotId, Snapshot, list[str]]:
+    """The newest snapshot that is whole (else an empty one), and what is wrong with newer ones."""
+    damaged: list[str] = []
+    for name in files.listdir(directory):
+        if name.endswith(PART_SUFFIX):
+            files.unlink(directory / name)
+    for snapshot_id in list_snapshots(files, directory):
+        try:
+            return snapshot_id, read_snapshot(files, directory, snapshot_id), damaged
+        except CorruptFileError as error:
+            logger.warning("%s; trying the snapshot before it", error)
+            damaged.append(str(error))
+    return SnapshotId(0, 0), Snapshot(), damaged

@@ -7,7 +7,7 @@ Kafka broker, also those that a node does nothing with: then it says so.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from tidelog.cluster.settings.broker_settings.connections import CONNECTIONS
 from tidelog.cluster.settings.broker_settings.groups import GROUPS
@@ -21,7 +21,13 @@ from tidelog.cluster.settings.broker_settings.share_and_streams_groups import (
     SHARE_AND_STREAMS_GROUPS,
 )
 from tidelog.cluster.settings.broker_settings.transactions import TRANSACTIONS
-from tidelog.cluster.settings.config_schema import ConfigType, Schema, Setting, Verdict
+from tidelog.cluster.settings.config_schema import (
+    ConfigType,
+    Schema,
+    Setting,
+    Verdict,
+    parse_list,
+)
 from tidelog.cluster.settings.topic_config import TOPIC_SETTINGS
 
 INT, LONG = ConfigType.INT, ConfigType.LONG
@@ -48,6 +54,7 @@ _NAMES_OF_ONE_SETTING = {
 }
 
 LISTENER_PREFIX = "listener.name."
+LIMITS_OF_ADDRESSES = ("max.connections.per.ip", "max.connections.per.ip.overrides")
 
 # What a listener may have for itself, besides everything about TLS and SASL.
 _LISTENER_SETTINGS = frozenset(
@@ -150,6 +157,13 @@ def listener_setting_base(name: str) -> str | None:
 def needs_listener_prefix(name: str) -> bool:
     """Whether a setting can be changed for a listener only, not for all of them."""
     return name in _CHANGED_PER_LISTENER
+
+
+def keeps_everybody_out(broker_config: Mapping[str, str]) -> bool:
+    """Whether settings of a broker let no address connect, so that nobody could change them."""
+    limit, overrides = (broker_config.get(name, "").strip() for name in LIMITS_OF_ADDRESSES)
+    digits = limit.lstrip("+-")
+    return digits.isdecimal() and int(digits) == 0 and not parse_list(overrides)
 
 
 def _outside_the_table(name: str) -> Setting | None:

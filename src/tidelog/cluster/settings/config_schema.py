@@ -135,6 +135,17 @@ def parse_list(text: str) -> list[str]:
     return [part for part in (part.strip() for part in text.split(",")) if part]
 
 
+def parse_pairs(items: Iterable[str], mark: str, form: str) -> dict[str, int]:
+    """Names with their numbers and `mark` between; ValueError when an item is not of that form."""
+    pairs = {}
+    for item in items:
+        name, _, number = item.rpartition(mark)
+        if not name or not number.isdecimal():
+            raise ValueError(f"{item} is not {form}")
+        pairs[name] = int(number)
+    return pairs
+
+
 _PARSERS: dict[ConfigType, Callable[[str], Any]] = {
     ConfigType.UNKNOWN: str,
     ConfigType.BOOLEAN: _parse_boolean,
@@ -186,6 +197,15 @@ def each_of(*allowed: str) -> Validator:
         return f"Each item must be one of: {', '.join(allowed)}"
 
     return check
+
+
+def numbers_by_name(text: str) -> str | None:
+    """Whether a text is a list of NAME:NUMBER pairs."""
+    try:
+        parse_pairs(parse_list(text), ":", "NAME:NUMBER")
+    except ValueError as error:
+        return str(error)
+    return None
 
 
 class Schema:

@@ -175,6 +175,8 @@ class ClassicGroupProtocol:
         if not group.pending_sync_members:
             self._timers.cancel(("sync", group.group_id))
         if group.state is STABLE:
+            # Late, perhaps behind a slow link: it has its full session from here on.
+            self.extend_session(group, member, now_ms)
             return CoordinatorResult(response=self._sync_response(group, member))
         replies = []
         if member.sync_ticket is not None:

@@ -24,8 +24,8 @@ from tidelog.coordinator.groups.consumer_member import (
 )
 from tidelog.coordinator.groups.group_config import GroupConfig
 from tidelog.coordinator.groups.reconcile import reconcile
-from tidelog.coordinator.groups.topic_regex import InvalidTopicRegex, TopicRegex
 from tidelog.coordinator.groups.topics import NoTopics, TopicsView, metadata_hash
+from tidelog.coordinator.regex import InvalidRegex, Regex
 from tidelog.coordinator.shard import CoordinatorResult
 from tidelog.coordinator.timers import Timers
 from tidelog.protocol.apis import consumer_group_heartbeat as api
@@ -37,6 +37,7 @@ from tidelog.protocol.errors import ApiError, ErrorCode
 
 # An expression is matched again for new topics at most this often.
 _REGEX_REFRESH_MIN_MS = 1_000
+_FENCE_RETRY_MS = 1_000
 
 
 class ConsumerGroupProtocol:
@@ -61,7 +62,7 @@ class ConsumerGroupProtocol:
         self._find = find
         self._fence = fence
         self._new_id = new_id
-        self._compiled: dict[str, TopicRegex] = {}
+        self._compiled: dict[str, Regex] = {}
 
     # ConsumerGroupHeartbeat
 
@@ -268,12 +269,12 @@ class ConsumerGroupProtocol:
             return True
         return resolved.version != self.topics.offset and age_ms >= _REGEX_REFRESH_MIN_MS
 
-    def compile(self, expression: str) -> TopicRegex:
+    def compile(self, expression: str) -> Regex:
         compiled = self._compiled.get(expression)
         if compiled is None:
             try:
-                compiled = TopicRegex(expression)
-            except InvalidTopicRegex as error:
+                compiled = Regex(expression)
+            except InvalidRegex as error:
                 raise ApiError(
                     ErrorCode.INVALID_REGULAR_EXPRESSION,
                     f"SubscribedTopicRegex `{expression}` is not a valid regular expression:"
@@ -365,10 +366,12 @@ class ConsumerGroupProtocol:
     # Leaving
 
     def leave(self, draft: Draft, member: ConsumerMember) -> None:
-        """The member is gone for good: its partitions are free and the group starts an epoch."""
-        group_id = draft.group.group_id
-        draft.add(*write.remove_member_records(group_id, member.member_id))
-        self.cancel_timers(group_id, member.member_id)
+        """The member is gone for good: its partitions are free and the group starts an epoch.
+
+        Its timers run on until that is in the log: if it is refused they are all that is left to
+        remove a member that does not come back.
+        """
+        draft.add(*write.remove_member_records(draft.group.group_id, member.member_id))
         self.members_left(draft)
 
     def members_left(self, draft: Draft) -> None:
@@ -428,35 +431,56 @@ class ConsumerGroupProtocol:
         return min(max(int(said), low), high)
 
     def extend_session(self, group_id: str, member_id: str, timeout_ms: int, now_ms: int) -> None:
+        self.schedule_fencing("session", group_id, member_id, now_ms + timeout_ms)
+
+    def schedule_fencing(self, kind: str, group_id: str, member_id: str, deadline_ms: int) -> None:
+        """The member is removed at the deadline, unless it does in time what it has to do."""
         self._timers.schedule(
-            ("session", group_id, member_id),
-            now_ms + timeout_ms,
-            lambda due_ms: self.time_is_up(group_id, member_id, due_ms),
+            (kind, group_id, member_id),
+            deadline_ms,
+            lambda due_ms: self._time_is_up(kind, group_id, member_id, due_ms),
         )
 
-    def time_is_up(self, group_id: str, member_id: str, now_ms: int) -> CoordinatorResult[Any]:
+    def _time_is_up(
+        self, kind: str, group_id: str, member_id: str, now_ms: int
+    ) -> CoordinatorResult[Any]:
         group = self._find(group_id)
         member = None if group is None else group.members.get(member_id)
         if group is None or member is None:
             return CoordinatorResult()
-        return self._fence(group, member, now_ms)
+        result = self._fence(group, member, now_ms)
+        settle_fence = result.settle
+
+        def settle(error: ApiError | None) -> CoordinatorResult[Any] | None:
+            if error is not None:
+                # The timer has fired and is gone, but the member is still there.
+                retry_ms = now_ms + _FENCE_RETRY_MS
+                self.schedule_fencing(kind, group_id, member_id, retry_ms)
+            return None if settle_fence is None else settle_fence(error)
+
+        result.settle = settle
+        return result
 
     def _schedule_revocation_timeout(
         self, group_id: str, member: ConsumerMember, now_ms: int
     ) -> None:
-        name = ("rebalance", group_id, member.member_id)
         if member.state is not MemberState.UNREVOKED_PARTITIONS:
-            self._timers.cancel(name)
             return
         member_id, epoch = member.member_id, member.member_epoch
 
         def due(due_ms: int) -> CoordinatorResult[Any]:
+            # What is in the log counts: it may have refused what was decided since.
             group = self._find(group_id)
             current = None if group is None else group.members.get(member_id)
-            if current is None or current.member_epoch != epoch:
+            if (
+                current is None
+                or current.member_epoch != epoch
+                or current.state is not MemberState.UNREVOKED_PARTITIONS
+            ):
                 return CoordinatorResult()
-            return self.time_is_up(group_id, member_id, due_ms)
+            return self._time_is_up("rebalance", group_id, member_id, due_ms)
 
+        name = ("rebalance", group_id, member_id)
         self._timers.schedule(name, now_ms + member.rebalance_timeout_ms, due)
 
     def cancel_timers(self, group_id: str, member_id: str) -> None:

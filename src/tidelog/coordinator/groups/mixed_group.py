@@ -160,18 +160,19 @@ class MixedGroups:
             return HeartbeatResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS)
         return HeartbeatResponse()
 
-    def leave(self, draft: Draft, request: LeaveGroupRequest) -> LeaveGroupResponse:
-        """Removes those who may leave; the caller looks at what is left of the group."""
+    def leave(
+        self, draft: Draft, request: LeaveGroupRequest
+    ) -> tuple[LeaveGroupResponse, list[str]]:
+        """Removes those who may leave, and names them; the caller looks at what is left of the
+        group."""
         rows = []
-        left = False
+        left: list[str] = []
         for identity in request.members:
             error = ErrorCode.NONE
             try:
                 member = self._leaving(draft.group, identity)
-                group_id = draft.group.group_id
-                draft.add(*write.remove_member_records(group_id, member.member_id))
-                self._protocol.cancel_timers(group_id, member.member_id)
-                left = True
+                draft.add(*write.remove_member_records(draft.group.group_id, member.member_id))
+                left.append(member.member_id)
             except ApiError as refused:
                 error = refused.code
             rows.append(
@@ -183,7 +184,7 @@ class MixedGroups:
             )
         if left:
             self._protocol.members_left(draft)
-        return LeaveGroupResponse(members=rows)
+        return LeaveGroupResponse(members=rows), left
 
     def _leaving(self, group: ConsumerGroup, identity: MemberIdentity) -> ConsumerMember:
         if identity.group_instance_id is not None and not identity.member_id:
@@ -219,11 +220,8 @@ class MixedGroups:
 
     def _schedule(self, kind: str, group_id: str, member: ConsumerMember, now_ms: int) -> None:
         member_id = member.member_id
-        self._timers.schedule(
-            (kind, group_id, member_id),
-            now_ms + member.rebalance_timeout_ms,
-            lambda due_ms: self._protocol.time_is_up(group_id, member_id, due_ms),
-        )
+        deadline_ms = now_ms + member.rebalance_timeout_ms
+        self._protocol.schedule_fencing(kind, group_id, member_id, deadline_ms)
 
 
 class MemberIdRequired(Exception):

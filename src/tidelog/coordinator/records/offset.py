@@ -16,7 +16,7 @@ class OffsetCommitKey(Message, api_key=1, versions="0"):
 
 
 class OffsetCommitValue(Message, api_key=1, versions="0-4", flexible="4+"):
-    """Written as version 3; as version 1 when the client asked for its own retention time."""
+    """Written as version 4; as version 1 when the client asked for its own retention time."""
 
     offset: int = field(INT64, "0+")
     leader_epoch: int = field(INT32, "3+", default=-1)

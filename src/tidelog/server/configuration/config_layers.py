@@ -29,7 +29,7 @@ def broker_config_layers(node: Node) -> BrokerConfigLayers:
     did.
     """
     image, config = node.image, node.config
-    static = dict(node.controller.settings.broker_config)
+    static = dict(node.controller_settings.broker_config)
     static["node.id"] = static["broker.id"] = str(config.node_id)
     static["log.dirs"] = ",".join(config.log_dirs)
     registered = image.brokers.get(config.node_id)

@@ -28,7 +28,9 @@ from tidelog.cluster.features import (
 )
 from tidelog.cluster.settings.broker_config import (
     BROKER_SETTINGS,
+    LIMITS_OF_ADDRESSES,
     LISTENER_PREFIX,
+    keeps_everybody_out,
     listener_setting_base,
 )
 from tidelog.cluster.settings.config_schema import (
@@ -38,6 +40,7 @@ from tidelog.cluster.settings.config_schema import (
     Verdict,
     at_least,
     one_of,
+    parse_list,
 )
 from tidelog.protocol.errors import ApiError
 from tidelog.server.configuration.config_file import ConfigError, read_file, setting_text
@@ -157,9 +160,6 @@ class NodeConfig:
     logging_format = string("logging.format")
 
     listeners = words("listeners")
-    advertised_listeners = words("advertised.listeners")
-    listener_security_protocol_map = words("listener.security.protocol.map")
-    controller_listener_names = words("controller.listener.names")
     local_reads_enable = boolean("local.reads.enable")
     max_connections = integer("max.connections")
     max_connection_creation_rate = integer("max.connection.creation.rate")
@@ -249,16 +249,15 @@ class NodeConfig:
                 self.__dict__[declared.attribute] = declared.convert(values.get(declared.name))
             except ValueError as error:
                 raise ConfigError(f"{declared.name}: {error}") from None
-        try:
-            self.parsed_listeners: list[Listener] = self._parse_listeners()
-        except ListenerError as error:
-            raise ConfigError(str(error)) from None
+        self.parsed_listeners = _read_listeners(
+            {"listeners": ",".join(self.listeners), **self.explicit}
+        )
         # By the listener's name in lower case, as in the names of such settings.
         self.listener_max_connections = _of_listeners("max.connections", values)
         self.listener_max_connection_creation_rate = _of_listeners(
             "max.connection.creation.rate", values
         )
-        if self.max_connections_per_ip == 0 and not self.max_connections_per_ip_overrides:
+        if keeps_everybody_out(self.explicit):
             raise ConfigError("max.connections.per.ip: 0 needs max.connections.per.ip.overrides")
         if not self.log_dirs:
             raise ConfigError("log.dirs: none; name a folder for the data")
@@ -305,20 +304,17 @@ class NodeConfig:
                 f"metadata.version {present}. Need {needed} or higher."
             )
 
-    def _parse_listeners(self) -> list[Listener]:
-        is_mapped = "listener.security.protocol.map" in self.explicit
-        return parse_listeners(
-            self.listeners,
-            self.advertised_listeners,
-            parse_protocols(self.listener_security_protocol_map) if is_mapped else None,
-            self.controller_listener_names,
-        )
-
     @property
     def without_effect(self) -> list[str]:
         """The names of what was set and changes nothing here."""
+        listeners = tuple(
+            f"{LISTENER_PREFIX}{listener.name.lower()}." for listener in self.parsed_listeners
+        )
         return sorted(
-            name for name, text in self.explicit.items() if not _has_effect(SETTINGS[name], text)
+            name
+            for name, text in self.explicit.items()
+            if not _has_effect(SETTINGS[name], text)
+            or (name.startswith(LISTENER_PREFIX) and not name.startswith(listeners))
         )
 
     @classmethod
@@ -341,13 +337,38 @@ class NodeConfig:
             read_environment(environment or {}),
             read_flags(flags),
         ):
-            explicit.update(_with_one_name(source))
+            named = _with_one_name(source)
+            if "listeners" in named and "listeners" in explicit:
+                # Another address must not take away the security that was asked for.
+                _read_listeners(explicit)
+            explicit.update(named)
         return cls(explicit)
 
     def changed(self, changes: Mapping[str, str]) -> NodeConfig:
         """These settings with others in their place, as far as they can be changed."""
         live = {name: text for name, text in changes.items() if _can_be_changed(name, text)}
+        if keeps_everybody_out({**self.explicit, **live}):
+            # They were allowed beside other settings of the operator than there are now.
+            live = {name: text for name, text in live.items() if name not in LIMITS_OF_ADDRESSES}
         return NodeConfig({**self.explicit, **live}) if live else self
+
+
+def _read_listeners(explicit: Mapping[str, str]) -> list[Listener]:
+    listeners, advertised, protocols, controllers = (
+        parse_list(explicit.get(name, ""))
+        for name in (
+            "listeners",
+            "advertised.listeners",
+            "listener.security.protocol.map",
+            "controller.listener.names",
+        )
+    )
+    try:
+        return parse_listeners(
+            listeners, advertised, parse_protocols(protocols) if protocols else None, controllers
+        )
+    except ListenerError as error:
+        raise ConfigError(str(error)) from None
 
 
 def _with_one_name(settings: Mapping[str, str]) -> dict[str, str]:

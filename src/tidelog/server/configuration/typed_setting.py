@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar, overload
 
-from tidelog.cluster.settings.config_schema import parse_list
+from tidelog.cluster.settings.config_schema import parse_list, parse_pairs
 
 Value = TypeVar("Value")
 
@@ -76,18 +76,8 @@ def _items(value: str | list[str] | None) -> tuple[str, ...]:
 
 
 def _pairs(value: str | list[str] | None) -> dict[str, int]:
-    return _split(value, ":", "NAME:NUMBER")
+    return parse_pairs(_items(value), ":", "NAME:NUMBER")
 
 
 def _levels(value: str | list[str] | None) -> dict[str, int]:
-    return _split(value, "=", "NAME=LEVEL")
-
-
-def _split(value: str | list[str] | None, mark: str, form: str) -> dict[str, int]:
-    pairs = {}
-    for item in _items(value):
-        name, _, number = item.rpartition(mark)
-        if not name or not number.isdigit():
-            raise ValueError(f"{item} is not {form}")
-        pairs[name] = int(number)
-    return pairs
+    return parse_pairs(_items(value), "=", "NAME=LEVEL")

@@ -6,6 +6,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from tidelog.promise import Promise
+from tidelog.protocol.apis.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from tidelog.protocol.errors import ApiError, ErrorCode
 from tidelog.server.topic_creation import new_topic
 
@@ -30,15 +31,16 @@ def ensure_internal_topic(node: Node, topic: str) -> Promise[None]:
     could not be made."""
     if topic in node.image.topics_by_name:
         return Promise.of(None)
-    latest = node.metadata.latest
-    if topic in latest.topics_by_name:
-        # It is being made; clients ask again.
-        return Promise.failed(ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE))
-    decision = node.controller.create_topics([new_topic(node, topic)], latest)
-    error = decision.rows[0].error
-    if error is not None:
-        node.log.error("internal_topic_not_created", topic=topic, error=error)
-        return Promise.failed(ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error)))
-    created: Promise[None] = Promise()
-    node.metadata.submit(decision.records, lambda: created.resolve(None))
-    return created
+    ensured: Promise[None] = Promise()
+
+    def answered(answer: Promise[CreateTopicsResponse]) -> None:
+        if topic in node.image.topics_by_name:  # whoever made it
+            ensured.resolve(None)
+            return
+        reason = str(answer.error or answer.result().topics[0].error_message)
+        node.log.error("internal_topic_not_created", topic=topic, error=reason)
+        ensured.fail(ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, reason))
+
+    asked = CreateTopicsRequest(topics=[new_topic(node, topic)])
+    node.controller.ask(asked).when_done(answered)
+    return ensured

@@ -6,6 +6,10 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from tidelog.promise import Promise
+from tidelog.protocol.apis.allocate_producer_ids import (
+    AllocateProducerIdsRequest,
+    AllocateProducerIdsResponse,
+)
 from tidelog.protocol.errors import ApiError, ErrorCode
 
 if TYPE_CHECKING:
@@ -47,24 +51,20 @@ class ProducerIds:
     def _ask(self) -> None:
         if self._is_asking or len(self._ids) >= _LOW_WATER:
             return
-        node = self._node
         self._is_asking = True
-        try:
-            decision = node.controller.allocate_producer_ids(
-                node.config.node_id, node.broker_epoch, node.metadata.latest
-            )
-            block = decision.rows
+        node = self._node
+        asked = AllocateProducerIdsRequest(
+            broker_id=node.config.node_id, broker_epoch=node.broker_epoch
+        )
+        node.controller.ask(asked).when_done(self._answered)
 
-            def on_committed() -> None:
-                self._ids.extend(range(block.first, block.first + block.count))
-                self._finish(None)
-
-            node.metadata.submit(decision.records, on_committed)
-        except ApiError as error:
-            self._finish(error)
-
-    def _finish(self, error: ApiError | None) -> None:
+    def _answered(self, answer: Promise[AllocateProducerIdsResponse]) -> None:
         self._is_asking = False
+        error = answer.error
+        if error is None:
+            block = answer.result()
+            first = block.producer_id_start
+            self._ids.extend(range(first, first + block.producer_id_len))
         waiting, self._waiting = self._waiting, []
         for ready in waiting:
             if error is None:

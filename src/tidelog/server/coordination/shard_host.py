@@ -405,6 +405,10 @@ class ShardHost(Generic[AnyShard]):
     def loaded_shards(self) -> list[tuple[int, AnyShard]]:
         return [(each.index, each.shard) for each in self._hosted.values() if each.is_loaded]
 
+    def is_hosting(self, index: int) -> bool:
+        """Whether the shard is here, loaded or loading."""
+        return index in self._hosted
+
     def is_loading(self) -> bool:
         return any(not hosted.is_loaded for hosted in self._hosted.values())
 

@@ -141,9 +141,9 @@ class TransactionCoordinator:
 
     def _completed(self, index: int, markers: WriteMarkers, completed: Promise[ErrorCode]) -> None:
         # Without its record the transaction would stay prepared; who took over the partition
-        # meanwhile writes the markers again.
-        error = completed.error
-        if isinstance(error, ApiError) and error.code is not ErrorCode.NOT_COORDINATOR:
+        # meanwhile writes the markers again. The code does not tell: NOT_COORDINATOR is also what
+        # a log says that cannot take the record now.
+        if completed.error is not None and self.host.is_hosting(index):
             self._node.reactor.call_later(
                 _COMPLETE_RETRY_S, partial(self._complete, index, markers)
             )

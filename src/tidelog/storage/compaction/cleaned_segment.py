@@ -15,7 +15,6 @@ from tidelog.storage.segment.segment import (
     CLEANED_SUFFIX,
     LOG_SUFFIX,
     OFFSET_INDEX_SUFFIX,
-    SEGMENT_SUFFIXES,
     SWAP_SUFFIX,
     TIME_INDEX_SUFFIX,
     TRANSACTION_INDEX_SUFFIX,
@@ -26,6 +25,7 @@ from tidelog.storage.segment.transaction_index import AbortedTransaction, Transa
 from tidelog.world.files import Files
 
 _BUFFER_BYTES = 1 << 20
+_INDEX_SUFFIXES = (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
 
 
 def cleaned_path(directory: Path, base_offset: int, suffix: str) -> Path:
@@ -33,12 +33,22 @@ def cleaned_path(directory: Path, base_offset: int, suffix: str) -> Path:
 
 
 def discard_cleaned(files: Files, directory: Path, base_offset: int) -> None:
-    """Removes the `.cleaned` and `.swap` files of one segment, whichever exist."""
-    for suffix in SEGMENT_SUFFIXES:
+    """Removes the `.cleaned` and `.swap` files of one segment, whichever exist.
+
+    Only for a segment whose place the old ones still have. The `.log` is `.cleaned` until all the
+    others are gone: after a crash nothing that is left counts.
+    """
+    log_path = segment_path(directory, base_offset, LOG_SUFFIX + CLEANED_SUFFIX)
+    swap = segment_path(directory, base_offset, LOG_SUFFIX + SWAP_SUFFIX)
+    if files.exists(swap):
+        files.rename(swap, log_path)
+    for suffix in _INDEX_SUFFIXES:
         for stage in (SWAP_SUFFIX, CLEANED_SUFFIX):
             path = segment_path(directory, base_offset, suffix + stage)
             if files.exists(path):
                 files.unlink(path)
+    if files.exists(log_path):
+        files.unlink(log_path)
 
 
 class CleanedSegment:

@@ -174,34 +174,50 @@ class Cleaner:
         if self._pass is None:
             chosen = self.dirtiest(now_ms)
             if chosen is not None:
-                self._begin(chosen, now_ms)
+                try:
+                    self._begin(chosen, now_ms)
+                except OSError as error:
+                    _tell_of_disk(chosen.log, error)
         return self._pass is not None
 
     def dirtiest(self, now_ms: int) -> DirtyLog | None:
         """The log to clean next; None when none is dirty enough."""
         candidates = []
         self.counts.dirtiest_ratio = 0.0
-        for log in self._logs.values():
+        for log in list(self._logs.values()):
             if not log.config.is_compacted or log.storage_error is not None:
                 continue
             if log in self.uncleanable:
                 continue
-            first_dirty_offset = self.first_dirty_offset(log)
-            last_stable_offset = self._last_stable_offset(log)
-            dirty = measure(log, first_dirty_offset, last_stable_offset, now_ms)
+            try:
+                dirty = self._look_at(log, now_ms)
+            except OSError as error:
+                _tell_of_disk(log, error)
+                continue
             self.counts.dirtiest_ratio = max(self.counts.dirtiest_ratio, dirty.cleanable_ratio)
             if dirty.is_due:
                 candidates.append(dirty)
-            elif log.recovery_point < log.segments[-1].base_offset and (
-                measure(
-                    log, first_dirty_offset, last_stable_offset, now_ms, when_synced=True
-                ).is_due
-            ):
-                self._want_synced(log)
         return max(candidates, key=lambda dirty: dirty.cleanable_ratio, default=None)
 
+    def _look_at(self, log: Log, now_ms: int) -> DirtyLog:
+        """How dirty a log is; one that would be due if more of it were synced is to be synced."""
+        first_dirty_offset = self.first_dirty_offset(log)
+        last_stable_offset = self._last_stable_offset(log)
+        dirty = measure(log, first_dirty_offset, last_stable_offset, now_ms)
+        if (
+            not dirty.is_due
+            and log.recovery_point < log.segments[-1].base_offset
+            and measure(
+                log, first_dirty_offset, last_stable_offset, now_ms, when_synced=True
+            ).is_due
+        ):
+            self._want_synced(log)
+        return dirty
+
     def first_dirty_offset(self, log: Log) -> int:
-        """Where the part begins that no pass has seen; the log's start when that is unknown."""
+        """Where the part begins that no pass has seen; the log's start when that is unknown.
+
+        Raises OSError."""
         offset = self._checkpoint(log.directory.parent).get(log.topic_partition, -1)
         if log.log_start_offset <= offset <= log.log_end_offset:
             return offset
@@ -273,11 +289,16 @@ class Cleaner:
             return
 
         def staged(error: OSError | None) -> None:
-            if (
-                error is not None
-                or not self._is_current(log)
-                or not log.replace_segments(group.base_offset, group.old_base_offsets)
-            ):
+            try:
+                is_replaced = (
+                    error is None
+                    and self._is_current(log)
+                    and log.replace_segments(group.base_offset, group.old_base_offsets)
+                )
+            except OSError:
+                current.is_abandoned = True
+                return
+            if not is_replaced:
                 self._abandon(current, group)
 
         def stage() -> None:
@@ -385,6 +406,11 @@ class _Pass:
     is_abandoned: bool = False
     is_waiting: bool = False
     events: deque[CompactionEvent] = field(default_factory=deque)
+
+
+def _tell_of_disk(log: Log, error: OSError) -> None:
+    if log.on_storage_error is not None:
+        log.on_storage_error(log, error)
 
 
 def _last_records(log: Log) -> dict[int, LastRecord]:

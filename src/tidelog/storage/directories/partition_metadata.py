@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from tidelog.protocol.uuids import format_uuid, parse_uuid
@@ -37,3 +38,12 @@ def read_topic_id(files: Files, directory: Path) -> bytes | None:
 def write_topic_id(files: Files, directory: Path, topic_id: bytes, *, durable: bool = True) -> None:
     content = f"version: 0\ntopic_id: {format_uuid(topic_id)}"
     replace_file(files, directory / FILE_NAME, content.encode(), durable=durable)
+
+
+def sync_topic_id(files: Files, directory: Path) -> None:
+    """Makes durable what the file says; its name is a matter of the directory."""
+    fd = files.open(directory / FILE_NAME, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        files.fsync(fd)
+    finally:
+        files.close(fd)

@@ -63,6 +63,8 @@ class ServingDirectory:
         self._checkpointed_ms = world.wall_ms()
         self._told_of_trouble = False  # so that a full disk does not fill the log too
         self._sync_threads = options.sync_threads
+        self._deletions_under_way = 0
+        self._maintenance_error: OSError | None = None
         self.directory = directory
         if not recovered.clean:
             # The old journal may go only when the segments are known to hold what it held.
@@ -120,19 +122,28 @@ class ServingDirectory:
         """
         topic_partition = log.topic_partition
         target = self.directory.path / deleted_directory_name(topic_partition, self._world.random)
-
-        def remove_when_noted(error: OSError | None) -> None:
-            if error is None:
-                self._maintenance.submit(partial(self._remove_deleted, target, noted))
-
         del self.directory.logs[topic_partition]
         log.release()
-        self.journal.delete(log, remove_when_noted)
+        is_renamed = False
         try:
             if self.directory.online:
                 self._files.rename(log.directory, target)
+                is_renamed = True
         except OSError as error:
             self.storage_error(error)
+
+        def remove_when_noted(error: OSError | None) -> None:
+            if error is None and is_renamed:
+                self._deletions_under_way -= 1
+                self._maintenance.submit(partial(self._remove_deleted, target, noted))
+
+        self._deletions_under_way += 1
+        self.journal.delete(log, remove_when_noted)
+
+    @property
+    def is_deleting(self) -> bool:
+        """Whether a crash may still bring back a log that was deleted."""
+        return self._deletions_under_way > 0
 
     def set_aside(self, log: Log) -> Path:
         """Takes a log out of service and renames its directory to one that is left alone.
@@ -250,6 +261,9 @@ class ServingDirectory:
             end_lsn = self.journal.drain()
         self._maintenance.close()
         try:
+            if self._maintenance_error is not None:
+                # The last jobs run when no loop is left that would take the directory offline.
+                raise self._maintenance_error
             if clean and end_lsn >= 0 and self.directory.online and not self._has_crashed:
                 self._close_logs(end_lsn)
         except OSError as error:
@@ -278,7 +292,9 @@ class ServingDirectory:
         log.flush()
         log.close()
         if self.journal.has_changed(log):
-            # Truncation and retention cut and rename without a sync.
+            # Truncation and retention cut and rename without a sync, and that of a new log's
+            # identity may have found no room.
+            self.journal.sync_identity(log)
             self._files.fdatasync(log.segments[-1].open().fd)
             self._files.sync_directory(log.directory)
             log.release()
@@ -319,4 +335,6 @@ class ServingDirectory:
         except FileNotFoundError:
             pass  # deleted since
         except OSError as error:
+            if error.errno not in _TRANSIENT_ERRORS:
+                self._maintenance_error = error
             self._post(partial(self.storage_error, error))

@@ -114,9 +114,9 @@ class Journal:
         log.sink = self
 
     def sync_identity(self, log: Log) -> None:
-        """Makes a new log's directory and partition.metadata durable; maintenance thread."""
+        """Makes a new log's directory and partition.metadata durable, unless they are."""
         state = self._states.get(log)
-        if state is not None:
+        if state is not None and not state.identity_synced:
             self._writer.sync_identity(state)
 
     def run_flush(self, log: Log, flush: Flush) -> None:

@@ -20,13 +20,12 @@ after it, on disk before anybody is told, says that what came before it is settl
 from __future__ import annotations
 
 import errno
-import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, final
 
-from tidelog.storage.directories.partition_metadata import FILE_NAME as PARTITION_METADATA
+from tidelog.storage.directories.partition_metadata import sync_topic_id
 from tidelog.storage.files import OpenFile, write_fully
 from tidelog.storage.flush import Flush
 from tidelog.storage.journal.files import JournalFile, JournalFiles
@@ -266,11 +265,7 @@ class JournalWriter:
     def sync_identity(self, state: JournaledLog) -> None:
         """Makes durable that a new log exists and which topic it belongs to; any thread."""
         directory = state.log.directory
-        fd = self._files.open(directory / PARTITION_METADATA, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            self._files.fsync(fd)
-        finally:
-            self._files.close(fd)
+        sync_topic_id(self._files, directory)
         self._files.sync_directory(directory)
         self._files.sync_directory(directory.parent)
         state.identity_synced = True

@@ -394,6 +394,9 @@ class SimulatedHost:
     ) -> SimulatedIsolated[Task, TaskEvent]:
         return SimulatedIsolated(self, work, post)
 
+    def give_way(self) -> None:
+        pass
+
     def make_lock(self) -> AbstractContextManager[object]:
         return nullcontext()
 

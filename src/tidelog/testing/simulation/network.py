@@ -171,6 +171,10 @@ class SimulatedTransport:
             self._error = code
             self.host.became_ready(self)
 
+    @property
+    def is_reset(self) -> bool:
+        return self._error == errno.ECONNRESET
+
     def reset(self) -> None:
         """The connection is gone, whatever was under way."""
         if not self._error and not self.is_closed:
@@ -306,6 +310,7 @@ class Network:
         there_at = self.delay_us(character.delay_us, character.jitter_us)
         self._next_port += 1
         peer: Address = (host.name, self._next_port)
+        self._streams[here.fd] = here
         lookup_us = self._draw_lookup_us()
         if lookup_us < 0:
             self.simulation.after(-lookup_us, lambda: here.refused(errno.EHOSTUNREACH))
@@ -315,7 +320,7 @@ class Network:
         return here
 
     def _arrive_at(self, address: Address, here: SimulatedTransport, peer: Address) -> None:
-        if here.is_closed:
+        if here.is_closed or here.is_reset:
             return
         accepting = self._listening.get(address)
         character = here._character
@@ -325,7 +330,6 @@ class Network:
             return
         there = SimulatedTransport(self, accepting.host, character)
         accepting.host.sockets[there.fd] = there
-        self._streams[here.fd] = here
         there.connected(here)
         self.simulation.after(back_us, lambda: None if here.is_closed else here.connected(there))
         accepting.arrived(there, peer)
@@ -342,7 +346,8 @@ class Network:
         self.simulation.after(self._random.randrange(5 * MS_US), cut)
 
     def cut_all(self, chosen: Callable[[SimulatedTransport], bool]) -> int:
-        """Resets every stream whose connecting end is chosen; says how many."""
+        """Resets every stream whose connecting end is chosen, one that is only being made too; says
+        how many."""
         cut = 0
         for fd, transport in list(self._streams.items()):
             if transport.is_closed:

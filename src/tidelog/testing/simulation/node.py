@@ -113,10 +113,13 @@ class SimulatedNode:
         except PowerCut:
             node = None
         except (TidelogError, OSError) as error:
-            self.simulation.trace(self.name, f"does not start: {error}")
-            self.start_error = error
-            self.host.end()
-            return False
+            if self.host.has_power:
+                self.simulation.trace(self.name, f"does not start: {error}")
+                self.start_error = error
+                self.host.end()
+                return False
+            # The power went in a job that the start waited for.
+            node = None
         if node is None or not self.host.has_power:
             self.simulation.count("starts cut off")
             self.simulation.trace(self.name, "does not get to the end of its start")

@@ -12,9 +12,15 @@ from contextlib import AbstractContextManager, contextmanager
 from itertools import count
 from typing import Any
 
+from tidelog.cluster.metadata.metadata_log import MetadataLog
+from tidelog.cluster.metadata.quorum_of_one import QuorumOfOne
 from tidelog.cluster.replication.partition import Partition, PartitionRead
 from tidelog.cluster.replication.waiting import Waiting
+from tidelog.promise import Promise
 from tidelog.protocol.errors import ApiError
+from tidelog.protocol.schema import Message
+from tidelog.server.controller.controller import Controller
+from tidelog.server.controller.request_context import RequestContext
 from tidelog.server.delayed import DelayedFetch, DelayedProduce
 from tidelog.server.network.frame_reader import FrameReader, Frames
 from tidelog.server.network.pipeline import Pipeline
@@ -186,6 +192,67 @@ def drop_last_frame_of_group() -> Iterator[None]:
         return sync_journal(self)
 
     with _replaced(JournalWriter, "_sync_journal", shortened):
+        yield
+
+
+# Metadata
+
+
+@_plant
+def answer_before_metadata_is_committed() -> Iterator[None]:
+    """The controller answers when it has decided."""
+    ask = Controller.ask
+
+    def hasty(self: Controller, body: Message, context: RequestContext | None) -> Promise[Any]:
+        answer = ask(self, body, context)
+        proposal = self._metadata._newest
+        if not answer.is_done and not proposal.committed.is_done:
+            proposal.committed.resolve(None)
+            proposal.committed = Promise()
+        return answer
+
+    with _replaced(Controller, "ask", hasty):
+        yield
+
+
+@_plant
+def keep_what_did_not_commit() -> Iterator[None]:
+    """Decisions go on from a change that has failed."""
+    fail_in_flight = MetadataLog._fail_in_flight
+
+    def stubborn(self: MetadataLog, error: ApiError) -> None:
+        latest = self.latest
+        fail_in_flight(self, error)
+        self.latest = latest
+
+    with _replaced(MetadataLog, "_fail_in_flight", stubborn):
+        yield
+
+
+@_plant
+def forget_proposals_that_fail() -> Iterator[None]:
+    """Nobody is told that a change of the metadata has failed."""
+
+    def silent(self: MetadataLog, error: ApiError) -> None:
+        self._appended = []
+        self._waiting.clear()
+        self._waiting_records = 0
+        self.latest = self._committed
+
+    with _replaced(MetadataLog, "_fail_in_flight", silent):
+        yield
+
+
+@_plant
+def skip_metadata_sync() -> Iterator[None]:
+    """The metadata log is written and not synced."""
+    append = QuorumOfOne.append
+
+    def unsynced(self: QuorumOfOne, batches: bytearray, epoch: int, done: Any) -> int:
+        self._files = _WithoutSyncs(self._log.files, "fdatasync")
+        return append(self, batches, epoch, done)
+
+    with _replaced(QuorumOfOne, "append", unsynced):
         yield
 
 

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from random import Random, SystemRandom
-from time import monotonic, perf_counter_ns, time_ns
+from time import monotonic, perf_counter_ns, sleep, time_ns
 from typing import TextIO, TypeVar
 
 from tidelog.world.files import Files
@@ -25,6 +25,8 @@ from tidelog.world.workers import Isolated, IsolatedWork, OnCrash, Task, TaskEve
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+
+_GIVE_WAY_S = 0.001
 
 
 class OperatingSystem:
@@ -84,6 +86,10 @@ class OperatingSystem:
         from tidelog.world.operating_system.helper_process import HelperProcess
 
         return HelperProcess(work, failed, post)
+
+    def give_way(self) -> None:
+        # Longer than nothing: a thread that only yields gets the interpreter back at once.
+        sleep(_GIVE_WAY_S)
 
     def make_lock(self) -> AbstractContextManager[object]:
         return threading.Lock()

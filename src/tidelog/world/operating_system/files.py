@@ -26,10 +26,17 @@ class OsFiles:
     fdatasync = staticmethod(os.fdatasync)
     fstat = staticmethod(os.fstat)
     stat = staticmethod(os.stat)
-    exists = staticmethod(os.path.exists)
     rmdir = staticmethod(os.rmdir)
     rename = staticmethod(os.replace)
     unlink = staticmethod(os.unlink)
+
+    def exists(self, path: StrPath, /) -> bool:
+        # os.path.exists says False to every error: a disk that fails would look like an empty one.
+        try:
+            os.stat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return True
 
     def listdir(self, path: StrPath, /) -> list[str]:
         return os.listdir(path)

@@ -94,3 +94,29 @@ def produce_without_answer(served: RunningNode, value: bytes) -> int:
         (row,) = client.call(request, 9).responses[0].partition_responses
         assert row.error_code == 0
         return int(row.base_offset) + 1
+
+
+def test_a_replica_starts_with_the_high_watermark_that_was_checkpointed(
+    served: RunningNode, partition: Partition
+) -> None:
+    assert produce_without_answer(served, b"c") == 3
+    assert partition.high_watermark == 2  # the follower has not asked for more
+    served.stop()
+    again = RunningNode(served.data)
+    try:
+        assert again.call(lambda: follow_from_the_start(again)) == (2, 3)
+    finally:
+        again.stop()
+
+
+def follow_from_the_start(again: RunningNode) -> tuple[int, int]:
+    """The high watermark and the end of the log, as they are when another node leads."""
+    node = again.node
+    topic = node.image.topics_by_name["followed"]
+    alone = node.partitions.remove("followed", 0)
+    assert alone is not None
+    image = topic.partitions[0]._replace(leader=FOLLOWER, leader_epoch=6, partition_epoch=6)
+    node.local_partitions._apply_partition(topic, image, alone.log.config)
+    partition = node.partitions.get("followed", 0)
+    assert partition is not None
+    return partition.high_watermark, partition.log_end_offset

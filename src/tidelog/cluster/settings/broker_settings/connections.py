@@ -15,6 +15,7 @@ from tidelog.cluster.settings.broker_settings.rows import (
     refused,
     used,
 )
+from tidelog.cluster.settings.config_schema import numbers_by_name
 
 _ALL_TOGETHER = "all listeners start together"
 _ONLY_PLAINTEXT = (
@@ -24,7 +25,12 @@ _BY_SIZE = "queued.max.request.bytes bounds what waits, by size"
 _LEAVE_AT_ONCE = "finished requests leave at once"
 
 CONNECTIONS = (
-    used("listeners", LIST, "PLAINTEXT://127.0.0.1:9092", "Where the node listens."),
+    used(
+        "listeners",
+        LIST,
+        "PLAINTEXT://127.0.0.1:9092",
+        "Where the node listens. A change needs a restart, other than in Kafka.",
+    ),
     used("advertised.listeners", LIST, None, "Where clients are told to connect."),
     used(
         "listener.security.protocol.map",
@@ -71,6 +77,7 @@ CONNECTIONS = (
         STRING,
         "",
         "max.connections.per.ip of single addresses.",
+        validator=numbers_by_name,
         live=True,
     ),
     used(

@@ -88,6 +88,6 @@ def _state(node: Node, voter: Voter) -> ReplicaState:
     )
     if voter.voter_id == node.metadata.leader_id:
         # The leader is caught up with itself; of another voter nothing has been heard.
-        state.log_end_offset = node.metadata.next_offset
+        state.log_end_offset = node.metadata.log.log_end_offset
         state.last_fetch_timestamp = state.last_caught_up_timestamp = node.now_ms()
     return state

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tidelog.cluster.controller.broker_lifecycle import unregister_broker
+from tidelog.cluster.controller.decision import Decision
+from tidelog.promise import Promise
 from tidelog.protocol.api_keys import ApiKey
 from tidelog.protocol.apis.unregister_broker import (
     UnregisterBrokerRequest,
@@ -11,12 +14,13 @@ from tidelog.protocol.apis.unregister_broker import (
 )
 from tidelog.protocol.errors import ApiError, ErrorCode
 from tidelog.security.acl import AclOperation, ResourceType
-from tidelog.server.decisions import answer_when_committed
 from tidelog.server.needs import Need, cluster
 
 if TYPE_CHECKING:
+    from tidelog.server.controller.controller import Controller
+    from tidelog.server.controller.request_context import RequestContext
     from tidelog.server.node import Node
-    from tidelog.server.request import Deferred, Request
+    from tidelog.server.request import Request
 
 API = ApiKey.UNREGISTER_BROKER
 VERSIONS = (0, 0)
@@ -26,14 +30,20 @@ NEEDS = (Need(AclOperation.ALTER, ResourceType.CLUSTER, cluster),)
 
 def handle(
     node: Node, request: Request, body: UnregisterBrokerRequest
-) -> UnregisterBrokerResponse | Deferred:
-    if body.broker_id == node.config.node_id:
+) -> Promise[UnregisterBrokerResponse]:
+    return node.controller.forward(request, body)
+
+
+def decide(
+    controller: Controller, context: RequestContext | None, body: UnregisterBrokerRequest
+) -> Decision[UnregisterBrokerResponse]:
+    if body.broker_id == controller.settings.node_id:
         raise ApiError(
             ErrorCode.INVALID_REQUEST,
             f"Broker {body.broker_id} is the one that answers: stop it before it is unregistered.",
         )
-    decision = node.controller.unregister_broker(body.broker_id, node.metadata.latest)
-    return answer_when_committed(node, request, decision.records, UnregisterBrokerResponse)
+    decision = unregister_broker(body.broker_id, controller.latest, controller.settings)
+    return Decision(decision.records, UnregisterBrokerResponse())
 
 
 def error_response(body: UnregisterBrokerRequest, error: ApiError) -> UnregisterBrokerResponse:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidelog.cluster.controller.feature_changes import FeatureUpdate, UpgradeType
+from tidelog.cluster.controller.decision import Decision
+from tidelog.cluster.controller.feature_changes import FeatureUpdate, UpgradeType, update_features
 from tidelog.cluster.features import KRAFT_VERSION
+from tidelog.promise import Promise
 from tidelog.protocol.api_keys import ApiKey
 from tidelog.protocol.apis.update_features import (
     UpdatableFeatureResult,
@@ -14,12 +16,13 @@ from tidelog.protocol.apis.update_features import (
 )
 from tidelog.protocol.errors import ApiError
 from tidelog.security.acl import AclOperation, ResourceType
-from tidelog.server.decisions import answer_when_committed
 from tidelog.server.needs import Need, cluster
 
 if TYPE_CHECKING:
+    from tidelog.server.controller.controller import Controller
+    from tidelog.server.controller.request_context import RequestContext
     from tidelog.server.node import Node
-    from tidelog.server.request import Deferred, Request
+    from tidelog.server.request import Request
 
 API = ApiKey.UPDATE_FEATURES
 VERSIONS = (0, 2)
@@ -29,7 +32,13 @@ NEEDS = (Need(AclOperation.ALTER, ResourceType.CLUSTER, cluster),)
 
 def handle(
     node: Node, request: Request, body: UpdateFeaturesRequest
-) -> UpdateFeaturesResponse | Deferred:
+) -> Promise[UpdateFeaturesResponse]:
+    return node.controller.forward(request, body)
+
+
+def decide(
+    controller: Controller, context: RequestContext | None, body: UpdateFeaturesRequest
+) -> Decision[UpdateFeaturesResponse]:
     updates = [
         FeatureUpdate(
             update.feature,
@@ -38,23 +47,22 @@ def handle(
         )
         for update in body.feature_updates
     ]
-    decision = node.controller.update_features(
-        updates, node.metadata.latest, validate_only=body.validate_only
+    decision = update_features(
+        updates, controller.latest, controller.settings, validate_only=body.validate_only
     )
     if decision.rows is not None:
         # Kafka's tools look for these words.
-        return UpdateFeaturesResponse(
-            error_code=decision.rows.code,
-            error_message="The update failed for all features since the following feature had an "
+        raise ApiError(
+            decision.rows.code,
+            "The update failed for all features since the following feature had an "
             f"error: {decision.rows.message}",
         )
-    for update in updates:
-        if update.name == KRAFT_VERSION and not body.validate_only:
-            node.metadata.raise_kraft_version(update.level)
+    levels = {update.name: update.level for update in updates}
+    kraft_version = 0 if body.validate_only else levels.get(KRAFT_VERSION, 0)
     response = UpdateFeaturesResponse(
         results=[UpdatableFeatureResult(feature=update.feature) for update in body.feature_updates]
     )
-    return answer_when_committed(node, request, decision.records, lambda: response)
+    return Decision(decision.records, response, kraft_version)
 
 
 def error_response(body: UpdateFeaturesRequest, error: ApiError) -> UpdateFeaturesResponse:

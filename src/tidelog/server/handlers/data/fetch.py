@@ -26,6 +26,7 @@ from tidelog.security.acl import AclOperation, ResourceType
 from tidelog.server.delayed import DelayedFetch
 from tidelog.server.needs import Need, Refusal, cluster
 from tidelog.server.network.file_passing import pass_files
+from tidelog.server.partition_lookup import missing_partition
 from tidelog.server.request import RawResponse
 
 if TYPE_CHECKING:
@@ -226,7 +227,7 @@ class Fetch:
         minimum_one_batch: bool,
     ) -> FetchedPartition:
         if partition is None:
-            raise self._unknown(topic, wanted.partition)
+            raise missing_partition(self._node, topic, wanted.partition)
         replica_id = self._data.replica_id
         found = partition.read(
             wanted.fetch_offset,
@@ -260,14 +261,6 @@ class Fetch:
             else [(each.producer_id, each.first_offset) for each in aborted],
             -1,
             found.diverging_epoch,
-        )
-
-    def _unknown(self, topic: TopicKey, index: int) -> ApiError:
-        image = self._node.image
-        if isinstance(topic, bytes) and topic not in image.topics_by_id:
-            return ApiError(ErrorCode.UNKNOWN_TOPIC_ID, "no topic has this id")
-        return ApiError(
-            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {index} of {topic!r}"
         )
 
     def _error_row(

@@ -39,6 +39,7 @@ from tidelog.protocol.topic_partition import TopicPartition
 from tidelog.security.acl import AclOperation, ResourceType
 from tidelog.server.delayed import DelayedProduce
 from tidelog.server.needs import Need, Refusal
+from tidelog.server.partition_lookup import missing_partition
 
 if TYPE_CHECKING:
     from tidelog.cluster.replication.partition import Partition
@@ -303,11 +304,7 @@ def _find(node: Node, topic: TopicKey, index: int, version: int) -> Partition:
         assert isinstance(topic, bytes)
         partition = node.partitions.get_by_id(topic, index)
     if partition is None:
-        if version >= TOPIC_IDS_FROM and topic not in node.image.topics_by_id:
-            raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID, "no topic has this id")
-        raise ApiError(
-            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {index} of {topic!r}"
-        )
+        raise missing_partition(node, topic, index)
     return partition
 
 

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidelog.cluster.controller.scram_changes import ScramDeletion, ScramUpsertion
+from tidelog.cluster.controller.decision import Decision
+from tidelog.cluster.controller.scram_changes import (
+    ScramDeletion,
+    ScramUpsertion,
+    alter_user_scram_credentials,
+)
+from tidelog.promise import Promise
 from tidelog.protocol.api_keys import ApiKey
 from tidelog.protocol.apis.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
@@ -13,12 +19,13 @@ from tidelog.protocol.apis.alter_user_scram_credentials import (
 )
 from tidelog.protocol.errors import ApiError
 from tidelog.security.acl import AclOperation, ResourceType
-from tidelog.server.decisions import answer_when_committed
 from tidelog.server.needs import Need, cluster
 
 if TYPE_CHECKING:
+    from tidelog.server.controller.controller import Controller
+    from tidelog.server.controller.request_context import RequestContext
     from tidelog.server.node import Node
-    from tidelog.server.request import Deferred, Request
+    from tidelog.server.request import Request
 
 API = ApiKey.ALTER_USER_SCRAM_CREDENTIALS
 VERSIONS = (0, 0)
@@ -28,8 +35,14 @@ NEEDS = (Need(AclOperation.ALTER, ResourceType.CLUSTER, cluster),)
 
 def handle(
     node: Node, request: Request, body: AlterUserScramCredentialsRequest
-) -> AlterUserScramCredentialsResponse | Deferred:
-    decision = node.controller.alter_user_scram_credentials(
+) -> Promise[AlterUserScramCredentialsResponse]:
+    return node.controller.forward(request, body)
+
+
+def decide(
+    controller: Controller, context: RequestContext | None, body: AlterUserScramCredentialsRequest
+) -> Decision[AlterUserScramCredentialsResponse]:
+    decision = alter_user_scram_credentials(
         [ScramDeletion(each.name, each.mechanism) for each in body.deletions],
         [
             ScramUpsertion(
@@ -37,12 +50,12 @@ def handle(
             )
             for each in body.upsertions
         ],
-        node.metadata.latest,
+        controller.latest,
     )
     response = AlterUserScramCredentialsResponse(
         results=[_row(row.user, row.error) for row in decision.rows]
     )
-    return answer_when_committed(node, request, decision.records, lambda: response)
+    return Decision(decision.records, response)
 
 
 def error_response(

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidelog.cluster.controller.quota_changes import QuotaAlteration
+from tidelog.cluster.controller.decision import Decision
+from tidelog.cluster.controller.quota_changes import QuotaAlteration, alter_client_quotas
+from tidelog.promise import Promise
 from tidelog.protocol.api_keys import ApiKey
 from tidelog.protocol.apis.alter_client_quotas import (
     AlterClientQuotasRequest,
@@ -14,12 +16,13 @@ from tidelog.protocol.apis.alter_client_quotas import (
 )
 from tidelog.protocol.errors import ApiError
 from tidelog.security.acl import AclOperation, ResourceType
-from tidelog.server.decisions import answer_when_committed
 from tidelog.server.needs import Need, cluster
 
 if TYPE_CHECKING:
+    from tidelog.server.controller.controller import Controller
+    from tidelog.server.controller.request_context import RequestContext
     from tidelog.server.node import Node
-    from tidelog.server.request import Deferred, Request
+    from tidelog.server.request import Request
 
 API = ApiKey.ALTER_CLIENT_QUOTAS
 VERSIONS = (0, 1)
@@ -29,8 +32,14 @@ NEEDS = (Need(AclOperation.ALTER_CONFIGS, ResourceType.CLUSTER, cluster),)
 
 def handle(
     node: Node, request: Request, body: AlterClientQuotasRequest
-) -> AlterClientQuotasResponse | Deferred:
-    decision = node.controller.alter_client_quotas(
+) -> Promise[AlterClientQuotasResponse]:
+    return node.controller.forward(request, body)
+
+
+def decide(
+    controller: Controller, context: RequestContext | None, body: AlterClientQuotasRequest
+) -> Decision[AlterClientQuotasResponse]:
+    decision = alter_client_quotas(
         [
             QuotaAlteration(
                 [(part.entity_type, part.entity_name) for part in entry.entity],
@@ -38,7 +47,7 @@ def handle(
             )
             for entry in body.entries
         ],
-        node.metadata.latest,
+        controller.latest,
         validate_only=body.validate_only,
     )
     response = AlterClientQuotasResponse(
@@ -50,7 +59,7 @@ def handle(
             for row in decision.rows
         ]
     )
-    return answer_when_committed(node, request, decision.records, lambda: response)
+    return Decision(decision.records, response)
 
 
 def error_response(body: AlterClientQuotasRequest, error: ApiError) -> AlterClientQuotasResponse:

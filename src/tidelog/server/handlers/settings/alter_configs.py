@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidelog.cluster.controller.config_changes import ConfigReplacement
+from tidelog.cluster.controller.config_changes import ConfigReplacement, alter_configs
+from tidelog.cluster.controller.decision import Decision
 from tidelog.cluster.metadata.image import ConfigResource, ConfigResourceType
+from tidelog.promise import Promise
 from tidelog.protocol.api_keys import ApiKey
 from tidelog.protocol.apis.alter_configs import (
     AlterConfigsRequest,
@@ -15,12 +17,13 @@ from tidelog.protocol.apis.alter_configs import (
 )
 from tidelog.protocol.errors import ApiError, ErrorCode
 from tidelog.security.acl import AclOperation
-from tidelog.server.decisions import answer_when_committed
 from tidelog.server.handlers.settings.config_needs import config_needs
 
 if TYPE_CHECKING:
+    from tidelog.server.controller.controller import Controller
+    from tidelog.server.controller.request_context import RequestContext
     from tidelog.server.node import Node
-    from tidelog.server.request import Deferred, Request
+    from tidelog.server.request import Request
 
 API = ApiKey.ALTER_CONFIGS
 VERSIONS = (0, 2)
@@ -30,7 +33,13 @@ NEEDS = config_needs(AclOperation.ALTER_CONFIGS)
 
 def handle(
     node: Node, request: Request, body: AlterConfigsRequest
-) -> AlterConfigsResponse | Deferred:
+) -> Promise[AlterConfigsResponse]:
+    return node.controller.forward(request, body)
+
+
+def decide(
+    controller: Controller, context: RequestContext | None, body: AlterConfigsRequest
+) -> Decision[AlterConfigsResponse]:
     rows = []
     replacements = []
     for each in body.resources:
@@ -39,12 +48,12 @@ def handle(
             replacements.append(ConfigReplacement(resource, _configs(each)))
         except ApiError as error:
             rows.append(_row(resource, error))
-    decision = node.controller.alter_configs(
-        replacements, node.metadata.latest, validate_only=body.validate_only
+    decision = alter_configs(
+        replacements, controller.latest, controller.settings, validate_only=body.validate_only
     )
     rows += [_row(row.resource, row.error) for row in decision.rows]
     response = AlterConfigsResponse(responses=rows)
-    return answer_when_committed(node, request, decision.records, lambda: response)
+    return Decision(decision.records, response)
 
 
 def error_response(body: AlterConfigsRequest, error: ApiError) -> AlterConfigsResponse:

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidelog.cluster.controller.config_changes import ConfigChange, ConfigOperation
+from tidelog.cluster.controller.config_changes import (
+    ConfigChange,
+    ConfigOperation,
+    incremental_alter_configs,
+)
+from tidelog.cluster.controller.decision import Decision
 from tidelog.cluster.metadata.image import ConfigResource, ConfigResourceType
+from tidelog.promise import Promise
 from tidelog.protocol.api_keys import ApiKey
 from tidelog.protocol.apis.incremental_alter_configs import (
     AlterConfigsResource,
@@ -16,12 +22,13 @@ from tidelog.protocol.apis.incremental_alter_configs import (
 from tidelog.protocol.errors import ApiError, ErrorCode
 from tidelog.security.acl import AclOperation
 from tidelog.server.broker_loggers import check_level_change
-from tidelog.server.decisions import answer_when_committed
 from tidelog.server.handlers.settings.config_needs import config_needs
 
 if TYPE_CHECKING:
+    from tidelog.server.controller.controller import Controller
+    from tidelog.server.controller.request_context import RequestContext
     from tidelog.server.node import Node
-    from tidelog.server.request import Deferred, Request
+    from tidelog.server.request import Request
 
 API = ApiKey.INCREMENTAL_ALTER_CONFIGS
 VERSIONS = (0, 1)
@@ -31,25 +38,42 @@ NEEDS = config_needs(AclOperation.ALTER_CONFIGS)
 
 def handle(
     node: Node, request: Request, body: IncrementalAlterConfigsRequest
-) -> IncrementalAlterConfigsResponse | Deferred:
+) -> Promise[IncrementalAlterConfigsResponse]:
+    """Log levels belong to the running process; all other settings are the controller's."""
     rows = []
-    changes = []
+    others = []
     for each in body.resources:
-        resource = _resource(each)
+        if each.resource_type != ConfigResourceType.BROKER_LOGGER:
+            others.append(each)
+            continue
         try:
-            if each.resource_type == ConfigResourceType.BROKER_LOGGER:
-                _alter_loggers(node, each, validate_only=body.validate_only)
-                rows.append(_row(resource, None))
-            else:
-                changes.append(ConfigChange(resource, _operations(each)))
+            _alter_loggers(node, each, validate_only=body.validate_only)
+            rows.append(_row(_resource(each), None))
         except ApiError as error:
-            rows.append(_row(resource, error))
-    decision = node.controller.incremental_alter_configs(
-        changes, node.metadata.latest, validate_only=body.validate_only
+            rows.append(_row(_resource(each), error))
+    if not others:
+        return Promise.of(IncrementalAlterConfigsResponse(responses=rows))
+    asked = IncrementalAlterConfigsRequest(resources=others, validate_only=body.validate_only)
+
+    def with_loggers(response: IncrementalAlterConfigsResponse) -> IncrementalAlterConfigsResponse:
+        response.responses = [*rows, *response.responses]
+        return response
+
+    answer: Promise[IncrementalAlterConfigsResponse] = node.controller.forward(request, asked)
+    return answer.recover(ApiError, lambda error: error_response(asked, error)).then(with_loggers)
+
+
+def decide(
+    controller: Controller, context: RequestContext | None, body: IncrementalAlterConfigsRequest
+) -> Decision[IncrementalAlterConfigsResponse]:
+    decision = incremental_alter_configs(
+        [ConfigChange(_resource(each), _operations(each)) for each in body.resources],
+        controller.latest,
+        controller.settings,
+        validate_only=body.validate_only,
     )
-    rows += [_row(row.resource, row.error) for row in decision.rows]
-    response = IncrementalAlterConfigsResponse(responses=rows)
-    return answer_when_committed(node, request, decision.records, lambda: response)
+    rows = [_row(row.resource, row.error) for row in decision.rows]
+    return Decision(decision.records, IncrementalAlterConfigsResponse(responses=rows))
 
 
 def error_response(
@@ -73,7 +97,6 @@ def _operations(resource: AlterConfigsResource) -> list[ConfigOperation]:
 
 
 def _alter_loggers(node: Node, resource: AlterConfigsResource, *, validate_only: bool) -> None:
-    """Log levels belong to the running process, not to the metadata."""
     if resource.resource_name != str(node.config.node_id):
         raise ApiError(
             ErrorCode.INVALID_REQUEST,

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tidelog.cluster.controller.decision import Decision
 from tidelog.cluster.controller.elections import PartitionRow
-from tidelog.cluster.controller.reassignments import Reassignment
+from tidelog.cluster.controller.reassignments import (
+    Reassignment,
+    alter_partition_reassignments,
+)
+from tidelog.promise import Promise
 from tidelog.protocol.api_keys import ApiKey
 from tidelog.protocol.apis.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -15,12 +20,13 @@ from tidelog.protocol.apis.alter_partition_reassignments import (
 )
 from tidelog.protocol.errors import ApiError
 from tidelog.security.acl import AclOperation, ResourceType
-from tidelog.server.decisions import answer_when_committed
 from tidelog.server.needs import Need, cluster
 
 if TYPE_CHECKING:
+    from tidelog.server.controller.controller import Controller
+    from tidelog.server.controller.request_context import RequestContext
     from tidelog.server.node import Node
-    from tidelog.server.request import Deferred, Request
+    from tidelog.server.request import Request
 
 API = ApiKey.ALTER_PARTITION_REASSIGNMENTS
 VERSIONS = (0, 1)
@@ -30,17 +36,24 @@ NEEDS = (Need(AclOperation.ALTER, ResourceType.CLUSTER, cluster),)
 
 def handle(
     node: Node, request: Request, body: AlterPartitionReassignmentsRequest
-) -> AlterPartitionReassignmentsResponse | Deferred:
-    decision = node.controller.alter_partition_reassignments(
+) -> Promise[AlterPartitionReassignmentsResponse]:
+    return node.controller.forward(request, body)
+
+
+def decide(
+    controller: Controller, context: RequestContext | None, body: AlterPartitionReassignmentsRequest
+) -> Decision[AlterPartitionReassignmentsResponse]:
+    decision = alter_partition_reassignments(
         _asked(body),
-        node.metadata.latest,
+        controller.latest,
+        controller.settings,
         allow_replication_factor_change=body.allow_replication_factor_change,
     )
     response = AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=body.allow_replication_factor_change,
         responses=_rows(decision.rows),
     )
-    return answer_when_committed(node, request, decision.records, lambda: response)
+    return Decision(decision.records, response)
 
 
 def error_response(

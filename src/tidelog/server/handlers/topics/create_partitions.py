@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidelog.cluster.controller.topic_changes import PartitionAddition
+from tidelog.cluster.controller.decision import Decision
+from tidelog.cluster.controller.topic_changes import PartitionAddition, create_partitions
+from tidelog.promise import Promise
 from tidelog.protocol.api_keys import ApiKey
 from tidelog.protocol.apis.create_partitions import (
     CreatePartitionsRequest,
@@ -13,13 +15,14 @@ from tidelog.protocol.apis.create_partitions import (
 )
 from tidelog.protocol.errors import ApiError
 from tidelog.security.acl import AclOperation, ResourceType
-from tidelog.server.decisions import answer_when_committed
-from tidelog.server.mutation_quota import MutationQuota
+from tidelog.server.controller.mutation_quota import MutationQuota
 from tidelog.server.needs import Need, Refusal, topic_names
 
 if TYPE_CHECKING:
+    from tidelog.server.controller.controller import Controller
+    from tidelog.server.controller.request_context import RequestContext
     from tidelog.server.node import Node
-    from tidelog.server.request import Deferred, Request
+    from tidelog.server.request import Request
 
 API = ApiKey.CREATE_PARTITIONS
 VERSIONS = (0, 3)
@@ -32,7 +35,13 @@ _QUOTA_ERROR_FROM = 3
 
 def handle(
     node: Node, request: Request, body: CreatePartitionsRequest
-) -> CreatePartitionsResponse | Deferred:
+) -> Promise[CreatePartitionsResponse]:
+    return node.controller.forward(request, body)
+
+
+def decide(
+    controller: Controller, context: RequestContext | None, body: CreatePartitionsRequest
+) -> Decision[CreatePartitionsResponse]:
     additions = [
         PartitionAddition(
             topic.name,
@@ -43,15 +52,19 @@ def handle(
         )
         for topic in body.topics
     ]
-    quota = MutationQuota(node, request, refuses_from=_QUOTA_ERROR_FROM)
-    decision = node.controller.create_partitions(
-        additions, node.metadata.latest, validate_only=body.validate_only, charge=quota.charge
+    quota = MutationQuota(controller.quotas, context, refuses_from=_QUOTA_ERROR_FROM)
+    decision = create_partitions(
+        additions,
+        controller.latest,
+        controller.random,
+        validate_only=body.validate_only,
+        charge=quota.charge,
     )
     response = CreatePartitionsResponse(
-        throttle_time_ms=quota.throttle(),
+        throttle_time_ms=quota.throttle_ms,
         results=[_row(row.name, row.error) for row in decision.rows],
     )
-    return answer_when_committed(node, request, decision.records, lambda: response)
+    return Decision(decision.records, response)
 
 
 def error_response(body: CreatePartitionsRequest, error: ApiError) -> CreatePartitionsResponse:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidelog.cluster.controller.topic_changes import CreatedTopic, NewTopic
+from tidelog.cluster.controller.decision import Decision
+from tidelog.cluster.controller.topic_changes import CreatedTopic, NewTopic, create_topics
 from tidelog.cluster.settings.config_description import describe_topic_config
 from tidelog.cluster.settings.topic_config import NOT_KAFKAS
+from tidelog.promise import Promise
 from tidelog.protocol.api_keys import ApiKey
 from tidelog.protocol.apis.create_topics import (
     CreatableTopic,
@@ -21,14 +23,14 @@ from tidelog.protocol.apis.create_topics import (
 )
 from tidelog.protocol.errors import ApiError, ErrorCode
 from tidelog.security.acl import AclOperation, ResourceType
-from tidelog.server.configuration.config_layers import broker_config_layers
-from tidelog.server.decisions import answer_when_committed
-from tidelog.server.mutation_quota import MutationQuota
+from tidelog.server.controller.mutation_quota import MutationQuota
 from tidelog.server.needs import Need, Refusal, cluster, topic_names
 
 if TYPE_CHECKING:
+    from tidelog.server.controller.controller import Controller
+    from tidelog.server.controller.request_context import RequestContext
     from tidelog.server.node import Node
-    from tidelog.server.request import Deferred, Request
+    from tidelog.server.request import Request
 
 API = ApiKey.CREATE_TOPICS
 VERSIONS = (2, 7)
@@ -50,7 +52,13 @@ _QUOTA_ERROR_FROM = 6
 
 def handle(
     node: Node, request: Request, body: CreateTopicsRequest
-) -> CreateTopicsResponse | Deferred:
+) -> Promise[CreateTopicsResponse]:
+    return node.controller.forward(request, body)
+
+
+def decide(
+    controller: Controller, context: RequestContext | None, body: CreateTopicsRequest
+) -> Decision[CreateTopicsResponse]:
     rejected: dict[str, ApiError] = {}
     topics: list[NewTopic] = []
     for topic in body.topics:
@@ -58,15 +66,21 @@ def handle(
             topics.append(_new_topic(topic))
         except ApiError as error:
             rejected[topic.name] = error
-    quota = MutationQuota(node, request, refuses_from=_QUOTA_ERROR_FROM)
-    decision = node.controller.create_topics(
-        topics, node.metadata.latest, validate_only=body.validate_only, charge=quota.charge
+    quota = MutationQuota(controller.quotas, context, refuses_from=_QUOTA_ERROR_FROM)
+    decision = create_topics(
+        topics,
+        controller.latest,
+        controller.settings,
+        controller.random,
+        controller.new_id,
+        validate_only=body.validate_only,
+        charge=quota.charge,
     )
     rows = [_error_row(name, error) for name, error in rejected.items()]
     asked = {topic.name: topic for topic in topics}
-    rows += [_created_row(node, asked[created.name], created) for created in decision.rows]
-    response = CreateTopicsResponse(throttle_time_ms=quota.throttle(), topics=rows)
-    return answer_when_committed(node, request, decision.records, lambda: response)
+    rows += [_created_row(controller, asked[created.name], created) for created in decision.rows]
+    response = CreateTopicsResponse(throttle_time_ms=quota.throttle_ms, topics=rows)
+    return Decision(decision.records, response)
 
 
 def error_response(body: CreateTopicsRequest, error: ApiError) -> CreateTopicsResponse:
@@ -94,7 +108,9 @@ def _error_row(name: str, error: ApiError) -> CreatableTopicResult:
     )
 
 
-def _created_row(node: Node, asked: NewTopic, created: CreatedTopic) -> CreatableTopicResult:
+def _created_row(
+    controller: Controller, asked: NewTopic, created: CreatedTopic
+) -> CreatableTopicResult:
     if created.error is not None:
         return _error_row(created.name, created.error)
     overrides = {name: value for name, value in asked.configs.items() if value is not None}
@@ -111,7 +127,7 @@ def _created_row(node: Node, asked: NewTopic, created: CreatedTopic) -> Creatabl
                 config_source=entry.source,
                 is_sensitive=entry.sensitive,
             )
-            for entry in describe_topic_config(overrides, broker_config_layers(node))
+            for entry in describe_topic_config(overrides, controller.config_layers())
             # Who does not use a setting of ours need not know that there are any.
             if entry.name in overrides or entry.name not in NOT_KAFKAS
         ],

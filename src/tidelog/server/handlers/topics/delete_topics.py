@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from tidelog.cluster.controller.topic_changes import TopicSelector
+from tidelog.cluster.controller.decision import Decision
+from tidelog.cluster.controller.topic_changes import TopicSelector, delete_topics
+from tidelog.promise import Promise
 from tidelog.protocol.api_keys import ApiKey
 from tidelog.protocol.apis.delete_topics import (
     DeletableTopicResult,
@@ -15,13 +17,14 @@ from tidelog.protocol.apis.delete_topics import (
 from tidelog.protocol.errors import ApiError
 from tidelog.protocol.uuids import ZERO_UUID
 from tidelog.security.acl import AclOperation, ResourceType
-from tidelog.server.decisions import answer_when_committed
-from tidelog.server.mutation_quota import MutationQuota
+from tidelog.server.controller.mutation_quota import MutationQuota
 from tidelog.server.needs import Need, Refusal, cluster
 
 if TYPE_CHECKING:
+    from tidelog.server.controller.controller import Controller
+    from tidelog.server.controller.request_context import RequestContext
     from tidelog.server.node import Node
-    from tidelog.server.request import Deferred, Request
+    from tidelog.server.request import Request
 
 API = ApiKey.DELETE_TOPICS
 VERSIONS = (1, 6)
@@ -57,16 +60,22 @@ NEEDS = (
 
 def handle(
     node: Node, request: Request, body: DeleteTopicsRequest
-) -> DeleteTopicsResponse | Deferred:
-    quota = MutationQuota(node, request, refuses_from=_QUOTA_ERROR_FROM)
-    decision = node.controller.delete_topics(
-        _asked(body), node.metadata.latest, charge=quota.charge
+) -> Promise[DeleteTopicsResponse]:
+    return node.controller.forward(request, body)
+
+
+def decide(
+    controller: Controller, context: RequestContext | None, body: DeleteTopicsRequest
+) -> Decision[DeleteTopicsResponse]:
+    quota = MutationQuota(controller.quotas, context, refuses_from=_QUOTA_ERROR_FROM)
+    decision = delete_topics(
+        _asked(body), controller.latest, controller.settings, charge=quota.charge
     )
     response = DeleteTopicsResponse(
-        throttle_time_ms=quota.throttle(),
+        throttle_time_ms=quota.throttle_ms,
         responses=[_row(row.name, row.topic_id, row.error) for row in decision.rows],
     )
-    return answer_when_committed(node, request, decision.records, lambda: response)
+    return Decision(decision.records, response)
 
 
 def error_response(body: DeleteTopicsRequest, error: ApiError) -> DeleteTopicsResponse:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidelog.cluster.controller.elections import PartitionRow
+from tidelog.cluster.controller.decision import Decision
+from tidelog.cluster.controller.elections import PartitionRow, elect_leaders
+from tidelog.promise import Promise
 from tidelog.protocol.api_keys import ApiKey
 from tidelog.protocol.apis.elect_leaders import (
     ElectLeadersRequest,
@@ -15,12 +17,13 @@ from tidelog.protocol.apis.elect_leaders import (
 from tidelog.protocol.errors import ApiError
 from tidelog.protocol.topic_partition import TopicPartition
 from tidelog.security.acl import AclOperation, ResourceType
-from tidelog.server.decisions import answer_when_committed
 from tidelog.server.needs import Need, cluster
 
 if TYPE_CHECKING:
+    from tidelog.server.controller.controller import Controller
+    from tidelog.server.controller.request_context import RequestContext
     from tidelog.server.node import Node
-    from tidelog.server.request import Deferred, Request
+    from tidelog.server.request import Request
 
 API = ApiKey.ELECT_LEADERS
 VERSIONS = (0, 2)
@@ -30,10 +33,16 @@ NEEDS = (Need(AclOperation.ALTER, ResourceType.CLUSTER, cluster),)
 
 def handle(
     node: Node, request: Request, body: ElectLeadersRequest
-) -> ElectLeadersResponse | Deferred:
-    decision = node.controller.elect_leaders(body.election_type, _asked(body), node.metadata.latest)
+) -> Promise[ElectLeadersResponse]:
+    return node.controller.forward(request, body)
+
+
+def decide(
+    controller: Controller, context: RequestContext | None, body: ElectLeadersRequest
+) -> Decision[ElectLeadersResponse]:
+    decision = elect_leaders(body.election_type, _asked(body), controller.latest)
     response = ElectLeadersResponse(replica_election_results=_rows(decision.rows))
-    return answer_when_committed(node, request, decision.records, lambda: response)
+    return Decision(decision.records, response)
 
 
 def error_response(body: ElectLeadersRequest, error: ApiError) -> ElectLeadersResponse:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from tidelog.cluster.metadata.image import MetadataImage, TopicImage
 from tidelog.cluster.topic_names import invalid_topic_name, is_internal
+from tidelog.promise import Promise
 from tidelog.protocol.api_keys import ApiKey
 from tidelog.protocol.apis.metadata import (
     MetadataRequest,
@@ -34,7 +35,7 @@ from tidelog.server.topic_creation import create_missing_topics
 
 if TYPE_CHECKING:
     from tidelog.server.node import Node
-    from tidelog.server.request import Deferred, Request
+    from tidelog.server.request import Request
 
 API = ApiKey.METADATA
 VERSIONS = (0, 13)
@@ -76,7 +77,9 @@ NEEDS = (
 )
 
 
-def handle(node: Node, request: Request, body: MetadataRequest) -> MetadataResponse | Deferred:
+def handle(
+    node: Node, request: Request, body: MetadataRequest
+) -> MetadataResponse | Promise[MetadataResponse]:
     topics = body.topics
     if topics is None or (request.version == 0 and not topics):
         return _respond(node, request, body, None, {})
@@ -92,8 +95,8 @@ def handle(node: Node, request: Request, body: MetadataRequest) -> MetadataRespo
     may_create = body.allow_auto_topic_creation and node.config.auto_create_topics_enable
     if not missing or not may_create:
         return _respond(node, request, body, topics, {})
-    return create_missing_topics(
-        node, request, missing, lambda errors: _respond(node, request, body, topics, errors)
+    return create_missing_topics(node, request, missing).then(
+        lambda errors: _respond(node, request, body, topics, errors)
     )
 
 

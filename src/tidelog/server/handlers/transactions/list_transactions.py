@@ -6,9 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from tidelog.coordinator.groups.topic_regex import ALPHABET, InvalidTopicRegex, TopicRegex
+from tidelog.coordinator.regex import InvalidRegex, Regex
 from tidelog.coordinator.transaction import STATUS_BY_LABEL
-from tidelog.coordinator.transaction_shard import TransactionShard
 from tidelog.protocol.api_keys import ApiKey
 from tidelog.protocol.apis.list_transactions import (
     ListTransactionsRequest,
@@ -39,7 +38,7 @@ def handle(node: Node, request: Request, body: ListTransactionsRequest) -> ListT
     if host.is_loading():
         raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     shards = [shard for _, shard in host.loaded_shards()]
-    matches = _matcher(body.transactional_id_pattern, shards)
+    matches = _matcher(body.transactional_id_pattern)
     found = [
         transaction
         for shard in shards
@@ -68,11 +67,10 @@ def error_response(body: ListTransactionsRequest, error: ApiError) -> ListTransa
     return ListTransactionsResponse(error_code=error.code)
 
 
-def _matcher(pattern: str | None, shards: list[TransactionShard]) -> Callable[[str], bool] | None:
+def _matcher(pattern: str | None) -> Callable[[str], bool] | None:
     if not pattern:
         return None
-    letters = {letter for shard in shards for name in shard.transactions for letter in name}
     try:
-        return TopicRegex(pattern, ALPHABET | letters).matches
-    except InvalidTopicRegex as error:
+        return Regex(pattern).matches
+    except InvalidRegex as error:
         raise ApiError(ErrorCode.INVALID_REGULAR_EXPRESSION, str(error)) from None

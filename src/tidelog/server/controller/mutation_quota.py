@@ -10,43 +10,42 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidelog.protocol.errors import ApiError, ErrorCode
+from tidelog.security.quotas import ClientQuotas
 
 if TYPE_CHECKING:
-    from tidelog.server.node import Node
-    from tidelog.server.request import Request
+    from tidelog.server.controller.request_context import RequestContext
 
 
 class MutationQuota:
-    """The quota controller_mutation_rate, for one request."""
+    """The quota controller_mutation_rate, for one request; `throttle_ms` is for its answer."""
 
-    def __init__(self, node: Node, request: Request, *, refuses_from: int) -> None:
-        """Requests of version `refuses_from` on know the error."""
-        self._quotas = node.quotas
-        self._request = request
-        self._refuses = request.version >= refuses_from
-        self._throttle_ms = 0
+    def __init__(
+        self, quotas: ClientQuotas, context: RequestContext | None, *, refuses_from: int
+    ) -> None:
+        """Requests of version `refuses_from` on know the error. No quota binds the node itself,
+        which asks without a context."""
+        self._quotas = quotas
+        self._context = context
+        self._refuses = context is not None and context.version >= refuses_from
+        self.throttle_ms = 0
 
     def charge(self, partition_count: int) -> None:
         """Count partitions that are about to come or go; ApiError when they must not."""
-        request = self._request
+        context = self._context
+        if context is None:
+            return
         throttle_ms = self._quotas.record_mutations(
-            request.connection.principal,
-            request.client_id,
+            context.principal,
+            context.client_id,
             partition_count,
-            request.received_ms,
+            context.received_ms,
             refuses=self._refuses,
         )
         if throttle_ms:
-            self._throttle_ms = max(self._throttle_ms, throttle_ms)
+            self.throttle_ms = max(self.throttle_ms, throttle_ms)
             if self._refuses:
                 raise ApiError(
                     ErrorCode.THROTTLING_QUOTA_EXCEEDED,
                     "The quota controller_mutation_rate is exceeded; "
                     f"try again in {throttle_ms} ms.",
                 )
-
-    def throttle(self) -> int:
-        """Hold the client off after all was charged; returns the throttle time for the answer."""
-        if self._throttle_ms:
-            self._request.connection.throttle(self._throttle_ms)
-        return self._throttle_ms

@@ -1,0 +1,1 @@
+"""The way of a request to the controller and back."""
