@@ -458,7 +458,7 @@ def test_any_order_of_events_gives_the_answers_in_order() -> None:
         Lifetime,
         settings=settings(
             settings.default,
-            max_examples=4 * settings.default.max_examples,
+            max_examples=4 * settings().max_examples,
             stateful_step_count=60,
         ),
     )
