@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tidelog.protocol.errors import ProtocolError
 from tidelog.server.network.frame_reader import FrameReader, Frames
-from tidelog.server.network.receive_buffer import ReceiveMemory, ReceiveMemoryError
+from tidelog.server.network.receive_buffer import CHUNK_BYTES, ReceiveMemory, ReceiveMemoryError
 
 SIZES = st.lists(st.integers(0, 300) | st.integers(60_000, 140_000), max_size=6)
 PIECES = st.lists(st.integers(1, 70_000), min_size=1, max_size=5)
@@ -180,3 +180,14 @@ def test_nothing_is_kept_of_a_stream_that_is_closed_while_its_frames_are_taken()
     frames.close()
     assert not reader.is_holding
     assert memory.buffers_bytes == 0
+
+
+def test_frames_that_are_held_do_not_take_up_the_shared_memory() -> None:
+    memory = ReceiveMemory()
+    reader = FrameReader(memory, 1 << 20)
+    (frames,) = _receive(reader, _stream([b"first", b"second"]))
+    next(frames)
+    frames.close()
+    assert reader.is_holding
+    assert len(memory.arena.room(CHUNK_BYTES)) == CHUNK_BYTES
+    assert [bytes(each) for each in reader.held()] == [b"first", b"second"]
