@@ -205,8 +205,9 @@ def answer_before_metadata_is_committed() -> Iterator[None]:
 
     def hasty(self: Controller, body: Message, context: RequestContext | None) -> Promise[Any]:
         answer = ask(self, body, context)
-        proposal = self._metadata._newest
-        if not answer.is_done and not proposal.committed.is_done:
+        in_flight = [*self._metadata._appended, *self._metadata._waiting]
+        if in_flight and not answer.is_done:
+            proposal = in_flight[-1]
             proposal.committed.resolve(None)
             proposal.committed = Promise()
         return answer
