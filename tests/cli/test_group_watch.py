@@ -7,22 +7,15 @@ import re
 import select
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from tests.cli.conftest import Run
+from tests.cli.interruptible import INTERRUPTIBLE
 from tidelog.testing import Broker
 
 _TIMEOUT_S = 60.0
-# What a shell runs in the background ignores interrupts, and hands that on.
-_COMMAND = """
-import signal
-signal.signal(signal.SIGINT, signal.default_int_handler)
-from tidelog.cli import main
-main()
-"""
 _SHOW_CURSOR = "\x1b[?25h"
 
 
@@ -68,7 +61,7 @@ def _watching(broker: Broker, group: str, *options: str, on_terminal: bool) -> I
     output_fd, command_fd = pty.openpty() if on_terminal else os.pipe()
     process = subprocess.Popen(
         [
-            *(sys.executable, "-c", _COMMAND, "group", "describe", group),
+            *(*INTERRUPTIBLE, "group", "describe", group),
             *("--watch", "--interval", "0.1", *options),
         ],
         stdin=subprocess.DEVNULL,

@@ -3,7 +3,6 @@
 import json
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +10,7 @@ from contextlib import contextmanager
 import pytest
 
 from tests.cli.conftest import Run, run_command
+from tests.cli.interruptible import INTERRUPTIBLE
 from tidelog.client.cluster import Cluster, ClusterClient, Groups
 from tidelog.testing import Broker
 
@@ -219,7 +219,7 @@ def test_any_number_may_be_the_time_of_a_record(run: Run, topic: str) -> None:
 @contextmanager
 def _started(*arguments: str) -> Iterator[subprocess.Popen[str]]:
     with subprocess.Popen(
-        [sys.executable, "-m", "tidelog", *arguments],
+        [*INTERRUPTIBLE, *arguments],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
