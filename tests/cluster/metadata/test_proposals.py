@@ -306,6 +306,23 @@ def test_a_bug_beside_the_loop_fails_what_is_in_flight_and_ends_the_node(
     assert log.world.crashes == ["a bug"]
 
 
+def test_a_bug_in_an_append_fails_what_is_in_flight_and_keeps_nobody_waiting(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def bug(*_: object, **__: object) -> None:
+        raise RuntimeError("a bug")
+
+    first = log.propose(1000)
+    others = [log.propose(number) for number in (2000, 3000)]
+    monkeypatch.setattr(log.metadata.log, "append_as_leader", bug)
+    log.world.syncs.run_one()
+    assert log.world.crashes == ["a bug"]
+    assert code_of(first) == "committed"
+    assert {code_of(each) for each in others} == {"KAFKA_STORAGE_ERROR"}
+    assert code_of(log.propose(4000)) == "KAFKA_STORAGE_ERROR"
+    log.metadata.close()
+
+
 def test_a_close_waits_for_what_is_in_flight(log: Log) -> None:
     proposals = [log.propose(number) for number in (1000, 2000)]
     log.metadata.close()

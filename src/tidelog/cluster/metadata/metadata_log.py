@@ -409,6 +409,16 @@ class MetadataLog:
             # The disk is full. What is built on it has to go too; later there may be room.
             self._fail_in_flight(error)
             return
+        except BaseException as bug:
+            # Nobody knows what the log holds now, and no sync will tell how this ends.
+            self._stop_leading(
+                ApiError(
+                    ErrorCode.KAFKA_STORAGE_ERROR,
+                    f"an append to the metadata log {self.directory} failed "
+                    f"({type(bug).__name__}: {bug}): the node has to be restarted",
+                )
+            )
+            raise
         assert last_offset == group[-1].after.offset
 
     def _synced(self, group: list[Proposal], size_bytes: int, error: ApiError | None) -> None:
@@ -421,10 +431,12 @@ class MetadataLog:
         self._committed = group[-1].after
         self._publications += group
         self._snapshots.note(size_bytes, sum(len(proposal.values) for proposal in group))
-        # The disk works on what waits while this is published.
-        self._append_waiting()
-        if not self._is_publishing:
-            self._publish()
+        try:
+            # The disk works on what waits while this is published.
+            self._append_waiting()
+        finally:
+            if not self._is_publishing:
+                self._publish()
 
     def _publish(self) -> None:
         self._is_publishing = True
