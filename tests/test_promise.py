@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import gc
 import weakref
+from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import pytest
 
 from tidelog.errors import TidelogError
-from tidelog.promise import Promise, gather
+from tidelog.promise import Promise, gather, settle_all
 
 
 def test_a_callback_hears_of_a_late_value() -> None:
@@ -73,11 +76,45 @@ def test_then_passes_errors_through() -> None:
     assert str(followed.error) == "no"
 
 
-def test_an_error_raised_on_the_way_fails_what_follows() -> None:
-    def refuse(value: int) -> int:
-        raise TidelogError(f"not {value}")
+def _refuse(value: int) -> int:
+    raise TidelogError(f"not {value}")
 
-    assert str(Promise.of(3).then(refuse).error) == "not 3"
+
+def test_an_error_raised_on_the_way_fails_what_follows() -> None:
+    assert str(Promise.of(3).then(_refuse).error) == "not 3"
+
+
+def _break_off(*_: object) -> Any:
+    raise KeyError("a bug")
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        lambda promise: promise.then(_break_off),
+        lambda promise: promise.then_wait(_break_off),
+        lambda promise: promise.then(_refuse).recover(TidelogError, _break_off),
+    ],
+)
+def test_a_bug_in_a_step_fails_what_follows_and_not_who_settled(
+    step: Callable[[Promise[int]], Promise[int]],
+) -> None:
+    promise: Promise[int] = Promise()
+    following = step(promise)
+    after = following.then(lambda value: value + 1)
+    promise.resolve(1)
+    assert isinstance(after.error, KeyError)
+    with pytest.raises(KeyError, match="a bug") as raised:
+        after.result()
+    assert "_break_off" in [frame.name for frame in raised.traceback]
+
+
+def test_settling_several_promises_leaves_none_out() -> None:
+    promises: list[Promise[int]] = [Promise(), Promise(), Promise()]
+    promises[0].when_done(_break_off)
+    with pytest.raises(KeyError, match="a bug"):
+        settle_all(partial(promise.resolve, 1) for promise in promises)
+    assert all(promise.is_done for promise in promises)
 
 
 def test_a_failed_promise_leaves_no_cycle_to_the_collector() -> None:

@@ -4,11 +4,15 @@ Whoever makes a promise settles it once: with a value (`resolve`) or with an err
 holds it says what is to happen then; if it is settled already that happens at once, so nobody has
 to tell an early value from a late one. Promises belong to one thread, and know no time: who wants a
 deadline fails the promise from a timer.
+
+A step (of `then`, `then_wait`, `recover`) that raises anything at all fails the promise that
+follows, so that the one at the end of the chain is always settled: that is who tells an expected
+error from a bug.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Generic, TypeVar
 
 from tidelog.errors import TidelogError
@@ -26,7 +30,7 @@ class Promise(Generic[Value]):
     def __init__(self) -> None:
         self.is_done = False
         self._value: Value | None = None
-        self._error: TidelogError | None = None
+        self._error: Exception | None = None
         self._callbacks: list[Callable[[Promise[Value]], None]] | None = None
 
     @classmethod
@@ -37,14 +41,14 @@ class Promise(Generic[Value]):
         return promise
 
     @classmethod
-    def failed(cls, error: TidelogError) -> Promise[Value]:
+    def failed(cls, error: Exception) -> Promise[Value]:
         """A promise that has failed already."""
         promise = cls()
         promise.fail(error)
         return promise
 
     @property
-    def error(self) -> TidelogError | None:
+    def error(self) -> Exception | None:
         """Why it failed, once it has."""
         return self._error
 
@@ -61,11 +65,12 @@ class Promise(Generic[Value]):
         self._value = value
         self._settled()
 
-    def fail(self, error: TidelogError) -> None:
+    def fail(self, error: Exception) -> None:
         """There will be no value."""
         assert not self.is_done, "a promise is settled once"
-        # Its traceback has the frames that have this promise: work for the collector, each time.
-        self._error = error.with_traceback(None)
+        # The traceback of an expected error has the frames that have this promise: work for the
+        # collector, each time. That of a bug is for people.
+        self._error = error.with_traceback(None) if isinstance(error, TidelogError) else error
         self._settled()
 
     def settle_like(self, other: Promise[Value]) -> None:
@@ -89,8 +94,8 @@ class Promise(Generic[Value]):
             self._callbacks.append(callback)
 
     def then(self, make: Callable[[Value], Next]) -> Promise[Next]:
-        """What `make` makes of the value. An error passes through, and a TidelogError that `make`
-        raises fails what is returned here."""
+        """What `make` makes of the value. An error passes through, and one that `make` raises fails
+        what is returned here."""
         made: Promise[Next] = Promise()
 
         def done(promise: Promise[Value]) -> None:
@@ -99,7 +104,7 @@ class Promise(Generic[Value]):
                 return
             try:
                 value = make(promise.result())
-            except TidelogError as error:
+            except Exception as error:  # noqa: BLE001 - the end of the chain tells it
                 made.fail(error)
             else:
                 made.resolve(value)
@@ -117,7 +122,7 @@ class Promise(Generic[Value]):
                 return
             try:
                 step = go_on(promise.result())
-            except TidelogError as error:
+            except Exception as error:  # noqa: BLE001
                 following.fail(error)
             else:
                 step.when_done(following.settle_like)
@@ -127,7 +132,7 @@ class Promise(Generic[Value]):
 
     def recover(self, kind: type[Error], make: Callable[[Error], Value]) -> Promise[Value]:
         """The value, or what `make` makes of an error of this kind. Other errors pass through, and
-        a TidelogError that `make` raises takes the place of the first."""
+        one that `make` raises takes the place of the first."""
         recovered: Promise[Value] = Promise()
 
         def done(promise: Promise[Value]) -> None:
@@ -137,7 +142,7 @@ class Promise(Generic[Value]):
                 return
             try:
                 value = make(error)
-            except TidelogError as other:
+            except Exception as other:  # noqa: BLE001
                 recovered.fail(other)
             else:
                 recovered.resolve(value)
@@ -158,6 +163,19 @@ class Promise(Generic[Value]):
                 first_failure = first_failure or failure
         if first_failure is not None:
             raise first_failure
+
+
+def settle_all(settlements: Iterable[Callable[[], None]]) -> None:
+    """Settle several promises, each by a call. One that raises, for a callback of its promise did,
+    keeps no other from being settled; the first exception is raised then."""
+    first_failure: Exception | None = None
+    for settle in settlements:
+        try:
+            settle()
+        except Exception as failure:  # noqa: BLE001 - raised below, after all are settled
+            first_failure = first_failure or failure
+    if first_failure is not None:
+        raise first_failure
 
 
 def gather(promises: Sequence[Promise[Value]]) -> Promise[list[Value]]:

@@ -18,6 +18,7 @@ from tidelog.protocol.apis.describe_cluster import (
 )
 from tidelog.protocol.apis.metadata import MetadataRequest
 from tidelog.protocol.errors import ApiError, ErrorCode
+from tidelog.testing.wire import ConnectionEnded
 
 Settle = Callable[[Promise[DescribeClusterResponse]], None]
 
@@ -32,6 +33,10 @@ def fail(promise: Promise[DescribeClusterResponse]) -> None:
 
 def fail_unexpectedly(promise: Promise[DescribeClusterResponse]) -> None:
     promise.fail(TidelogError("nobody thought of this"))
+
+
+def fail_by_a_bug(promise: Promise[DescribeClusterResponse]) -> None:
+    promise.fail(KeyError("a bug"))
 
 
 @pytest.fixture
@@ -63,6 +68,7 @@ def wait_for(promises: list[Promise[DescribeClusterResponse]], count: int) -> No
         (keep, ErrorCode.NONE, "promised"),
         (fail, ErrorCode.NOT_CONTROLLER, ""),
         (fail_unexpectedly, ErrorCode.UNKNOWN_SERVER_ERROR, ""),
+        (fail_by_a_bug, ErrorCode.UNKNOWN_SERVER_ERROR, ""),
     ],
 )
 def test_a_late_promise_is_answered_when_it_is_settled(
@@ -111,3 +117,19 @@ def test_a_promise_that_outlives_its_client_is_settled_in_vain(
     served.call(lambda: None)
     served.call(lambda: keep(promises[0]))
     assert served.client().call(MetadataRequest(topics=[]), 9).topics == []
+
+
+def test_an_answer_that_cannot_be_encoded_ends_its_connection_alone(
+    served: RunningNode, promises: list[Promise[DescribeClusterResponse]]
+) -> None:
+    client, other = served.client(), served.client()
+    client.send(DescribeClusterRequest(), 1)
+    wait_for(promises, 1)
+    other.send(DescribeClusterRequest(), 1)
+    wait_for(promises, 2)
+    served.call(lambda: promises[0].resolve(DescribeClusterResponse(cluster_id=7)))  # type: ignore[arg-type]
+    with pytest.raises(ConnectionEnded):
+        client.receive()
+    served.call(lambda: keep(promises[1]))
+    assert other.receive()[1].cluster_id == "promised"
+    assert served.node.metrics.handler_failures == 1

@@ -10,7 +10,6 @@ from struct import Struct
 from struct import error as StructError  # noqa: N812 - the exception is in the wrong case
 from typing import TYPE_CHECKING, Any
 
-from tidelog.errors import TidelogError
 from tidelog.promise import Promise
 from tidelog.protocol.api_keys import ApiKey
 from tidelog.protocol.errors import ApiError, ErrorCode, ProtocolError
@@ -128,9 +127,19 @@ class Dispatcher:
         if promise.is_done:
             return self._settled(handler, request, body, promise)
         deferred = request.defer()
-        promise.when_done(
-            lambda settled: deferred.answer(self._settled(handler, request, body, settled))
-        )
+
+        def answer(settled: Promise[Message]) -> None:
+            try:
+                deferred.answer(self._settled(handler, request, body, settled))
+            except Exception:
+                # Whoever settled the promise has done nothing wrong.
+                self._metrics.handler_failures += 1
+                self.log.exception(
+                    "answer_failed", api=handler.api.name, peer=request.connection.peer
+                )
+                request.connection.close("a request failed")
+
+        promise.when_done(answer)
         return deferred
 
     def _settled(
@@ -141,7 +150,7 @@ class Dispatcher:
             return self._failed(handler, request, body, promise.error)
         try:
             return promise.result()
-        except TidelogError:
+        except Exception:  # noqa: BLE001 - answered and logged
             return self._failed_unexpectedly(handler, request, body)
 
     def _failed(

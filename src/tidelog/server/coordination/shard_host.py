@@ -11,6 +11,7 @@ Losing the partition drops the shard and sends everybody who waits to look for t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -24,7 +25,7 @@ from tidelog.coordinator.shard import (
     Ticket,
     append_refusal,
 )
-from tidelog.promise import Promise
+from tidelog.promise import Promise, settle_all
 from tidelog.protocol.control_records import EndMarker, decode_control
 from tidelog.protocol.errors import ApiError, ErrorCode, ProtocolError
 from tidelog.protocol.record_batch import iterate_headers
@@ -253,9 +254,11 @@ class HostedShard(Generic[AnyShard]):
         _refuse(replies, ApiError(code))
 
     def _deliver(self, replies: list[Reply], effects: list[Any]) -> None:
-        _answer(replies)
-        if effects:
-            self._host.on_effects(self.index, effects)
+        try:
+            _answer(replies)
+        finally:
+            if effects:
+                self._host.on_effects(self.index, effects)
 
     # Time
 
@@ -309,9 +312,10 @@ class HostedShard(Generic[AnyShard]):
             self._timer.cancel()
         moved = ApiError(ErrorCode.NOT_COORDINATOR, "the coordinator has moved")
         undelivered, self._undelivered = self._undelivered, {}
-        for each in undelivered:
-            _refuse(each.replies, moved)
-        _answer(self.shard.unload())
+        try:
+            _refuse([reply for each in undelivered for reply in each.replies], moved)
+        finally:
+            _answer(self.shard.unload())
 
 
 class ShardHost(Generic[AnyShard]):
@@ -453,12 +457,10 @@ class ShardHost(Generic[AnyShard]):
 
 
 def _answer(replies: Iterable[Reply]) -> None:
-    for reply in replies:
-        reply.ticket.resolve(reply.response)
+    settle_all(partial(reply.ticket.resolve, reply.response) for reply in replies)
 
 
 def _refuse(replies: Iterable[Reply], error: ApiError) -> None:
     """The records of a decision are not in the log, so nothing of it is told."""
     refused = ApiError(append_refusal(error), str(error))
-    for reply in replies:
-        reply.ticket.fail(refused)
+    settle_all(partial(reply.ticket.fail, refused) for reply in replies)

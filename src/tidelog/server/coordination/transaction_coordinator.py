@@ -16,7 +16,7 @@ from tidelog.coordinator.transaction_shard import (
     TransactionShard,
     WriteMarkers,
 )
-from tidelog.promise import Promise
+from tidelog.promise import Promise, settle_all
 from tidelog.protocol.errors import ApiError, ErrorCode
 from tidelog.protocol.topic_partition import TopicPartition
 from tidelog.server.coordination.internal_topics import partition_for
@@ -164,10 +164,11 @@ class TransactionCoordinator:
         return waiter.promise
 
     def _release(self, transactional_id: str) -> None:
-        for waiter in self._completion_waiters.pop(transactional_id, ()):
+        waiters = self._completion_waiters.pop(transactional_id, ())
+        for waiter in waiters:
             if waiter.timer is not None:
                 waiter.timer.cancel()
-            waiter.promise.resolve(None)
+        settle_all(partial(waiter.promise.resolve, None) for waiter in waiters)
 
     # Shards
 

@@ -467,6 +467,20 @@ def lose_a_waiter() -> Iterator[None]:
 
 
 @_plant
+def strand_a_promise() -> Iterator[None]:
+    """Now and then nobody hears that a promise is settled."""
+    then = Promise.then
+    chains = count(1)
+
+    def then_or_never(self: Promise[Any], make: Callable[[Any], Any]) -> Promise[Any]:
+        following = then(self, make)
+        return Promise() if next(chains) % 40 == 0 else following
+
+    with _replaced(Promise, "then", then_or_never):
+        yield
+
+
+@_plant
 def forget_long_polls() -> Iterator[None]:
     """A fetch that waits is not woken by new records."""
 

@@ -286,7 +286,12 @@ def _append_transactional(
     slot = request.defer(is_exclusive=False)
 
     def append_late(errors: Promise[dict[TopicPartition, ErrorCode]]) -> None:
-        answer = append(errors.result())
+        try:
+            answer = append(errors.result())
+        except Exception:
+            # As for a request that fails at once, but this is somebody else's turn.
+            request.connection.close("a request failed")
+            raise
         if isinstance(answer, DelayedProduce):
             answer.answers = slot
         else:
