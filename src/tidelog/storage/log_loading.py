@@ -22,6 +22,7 @@ from tidelog.storage.directories.partition_metadata import read_topic_id, write_
 from tidelog.storage.files import TEMPORARY_SUFFIX, CorruptFileError
 from tidelog.storage.leader_epochs import FILE_NAME as EPOCHS_FILE_NAME
 from tidelog.storage.leader_epochs import EpochEntry, LeaderEpochCache
+from tidelog.storage.local_log import LocalLog
 from tidelog.storage.log import Log
 from tidelog.storage.log_config import LogConfig
 from tidelog.storage.log_segments import LogSegments
@@ -100,19 +101,23 @@ def open_log(
     producers, snapshots = loader.load_producers(
         segments, log_start_offset, log_end_offset, recovery_point
     )
-    log = Log(
+    local = LocalLog(
         files,
         directory,
-        topic_partition,
-        known_topic_id,
         config,
         segments=LogSegments(files, directory, config, segments, world.random),
         leader_epochs=leader_epochs,
         producers=producers,
         snapshots=snapshots,
+        recovery_point=recovery_point,
+    )
+    log = Log(
+        local,
+        topic_partition,
+        known_topic_id,
+        config,
         log_start_offset=log_start_offset,
         log_end_offset=log_end_offset,
-        recovery_point=recovery_point,
     )
     log.sink = sink
     log.release()

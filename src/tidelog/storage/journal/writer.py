@@ -39,19 +39,9 @@ from tidelog.world.files import Buffer, Files
 
 if TYPE_CHECKING:
     from tidelog.storage.log import Log
-    from tidelog.storage.segment.segment import Segment
 
 _BUFFERS_MAX = 512  # of one pwritev; the kernel takes 1024
 NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
-
-
-def segments_from(log: Log, offset: int) -> list[Segment]:
-    """The segment that covers `offset` and those after it."""
-    segments = log.segments
-    slot = len(segments) - 1
-    while slot > 0 and segments[slot].base_offset > offset:
-        slot -= 1
-    return segments[slot:]
 
 
 class JournaledLog:
