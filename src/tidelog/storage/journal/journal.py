@@ -18,17 +18,17 @@ from tidelog.storage.files import OpenFile
 from tidelog.storage.flush import Flush
 from tidelog.storage.journal.files import JournalFiles
 from tidelog.storage.journal.format import FrameKind
-from tidelog.storage.journal.writer import (
+from tidelog.storage.journal.group import (
     Append,
     Fence,
     Item,
     JournaledLog,
-    JournalWriter,
     Mark,
     Sync,
     Synced,
     WrittenGroup,
 )
+from tidelog.storage.journal.writer import JournalWriter
 from tidelog.storage.store_options import StoreOptions
 from tidelog.world import World
 from tidelog.world.workers import OnCrash, Worker
