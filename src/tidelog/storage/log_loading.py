@@ -30,15 +30,15 @@ from tidelog.storage.producer_state.producer_state import ProducerStates
 from tidelog.storage.producer_state.replay import replay
 from tidelog.storage.producer_state.snapshot import SUFFIX as SNAPSHOT_SUFFIX
 from tidelog.storage.producer_state.snapshot import SnapshotFiles
-from tidelog.storage.segment.offset_index import ENTRY_SIZE_BYTES as OFFSET_ENTRY_BYTES
-from tidelog.storage.segment.segment import (
+from tidelog.storage.segment.file_names import (
     LOG_SUFFIX,
     SEGMENT_SUFFIXES,
     TRANSACTION_INDEX_SUFFIX,
-    Segment,
     offset_of_file,
     segment_path,
 )
+from tidelog.storage.segment.offset_index import ENTRY_SIZE_BYTES as OFFSET_ENTRY_BYTES
+from tidelog.storage.segment.segment import Segment
 from tidelog.storage.segment.time_index import ENTRY_SIZE_BYTES as TIME_ENTRY_BYTES
 from tidelog.world import World
 from tidelog.world.files import Files

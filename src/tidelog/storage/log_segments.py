@@ -10,14 +10,9 @@ from random import Random
 
 from tidelog.storage.compaction.segment_swap import finish_swap
 from tidelog.storage.log_config import LogConfig
+from tidelog.storage.segment.file_names import LOG_SUFFIX, TRANSACTION_INDEX_SUFFIX, segment_path
 from tidelog.storage.segment.log_slice import LogSlice, TimestampOffset
-from tidelog.storage.segment.segment import (
-    LOG_SUFFIX,
-    RELATIVE_OFFSET_MAX,
-    TRANSACTION_INDEX_SUFFIX,
-    Segment,
-    segment_path,
-)
+from tidelog.storage.segment.segment import RELATIVE_OFFSET_MAX, Segment
 from tidelog.storage.segment.transaction_index import AbortedTransaction
 from tidelog.world.files import Files
 

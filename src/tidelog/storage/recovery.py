@@ -48,7 +48,7 @@ from tidelog.storage.journal.reader import JournalContents, read_journal, read_j
 from tidelog.storage.log import Log
 from tidelog.storage.log_config import LogConfig
 from tidelog.storage.log_loading import open_log
-from tidelog.storage.segment.segment import LOG_SUFFIX, offset_of_file
+from tidelog.storage.segment.file_names import LOG_SUFFIX, offset_of_file
 from tidelog.world import World
 
 logger = logging.getLogger(__name__)
