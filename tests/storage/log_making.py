@@ -108,3 +108,9 @@ def read_all(log: Log, start_offset: int | None = None) -> list[Record]:
 
 def offsets(log: Log) -> list[int]:
     return [record.offset for record in read_all(log)]
+
+
+def fill_segments(log: Log, count: int, **batch: int) -> None:
+    """Segments of one batch each."""
+    for i in range(count):
+        append(log, value=bytes(60), timestamp=NOW_MS + i, **batch)

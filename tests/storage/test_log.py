@@ -144,19 +144,6 @@ def test_files_have_kafkas_names_and_bytes(tmp_path: Path) -> None:
     ]
 
 
-def test_a_slice_outlives_its_segment(tmp_path: Path) -> None:
-    log = make_log(tmp_path, segment_bytes=200)
-    for _ in range(6):
-        append(log, value=bytes(60))
-    found = log.read(0, 1 << 20, 6)
-    assert len(log.segments) > 2
-    log.truncate_fully_and_start_at(100)
-    for path in log.take_deletable_files(NOW_MS):
-        path.unlink()
-    log.close()
-    assert [record.offset for _, records in content(found) for record in records] == [0]
-
-
 # A log against a list
 
 
@@ -208,13 +195,13 @@ def play(directory: Path, rng: Random, steps: int) -> None:
             model.truncate_to(offset)
         elif action == "flush":
             log.flush()
-            assert log.recovery_point == log.log_end_offset
+            assert log.local.recovery_point == log.log_end_offset
         elif action in ("close", "crash"):
             if action == "close":
                 log.close()
             else:
                 log.release()
-            recovery_point = log.recovery_point
+            recovery_point = log.local.recovery_point
             log = reopen(
                 directory, clean=action == "close", recovery_point=recovery_point, **settings
             )
@@ -265,85 +252,6 @@ def test_reads_are_whole_batches_within_their_bounds(
             assert found.size_bytes + sizes[following] > max_bytes
 
 
-# Rolling
-
-
-def test_segments_roll_by_size(tmp_path: Path) -> None:
-    size = len(make_batch())
-    log = make_log(tmp_path, segment_bytes=3 * size)
-    for _ in range(7):
-        append(log)
-    assert [segment.base_offset for segment in log.segments] == [0, 3, 6]
-    assert offsets(log) == list(range(7))
-
-
-def test_segments_roll_by_the_time_of_their_records(tmp_path: Path) -> None:
-    log = make_log(tmp_path, segment_ms=1000)
-    for timestamp in (5000, 6000, 6001, 7001, 7002):
-        append(log, timestamp=timestamp)
-    assert [segment.base_offset for segment in log.segments] == [0, 2, 4]
-
-
-def test_records_without_time_roll_by_the_age_of_the_segment(tmp_path: Path) -> None:
-    log = make_log(tmp_path, segment_ms=1000)
-    append(log, timestamp=-1)
-    append(log, timestamp=-1, now_ms=NOW_MS + 1000)
-    append(log, timestamp=-1, now_ms=NOW_MS + 1001)
-    assert [segment.base_offset for segment in log.segments] == [0, 2]
-
-
-def test_jitter_brings_the_roll_forward(tmp_path: Path) -> None:
-    log = make_log(tmp_path, segment_ms=10_000, segment_jitter_ms=10_000)
-    for i in range(400):
-        append(log, timestamp=NOW_MS + i * 1000)
-    assert all(0 <= segment.roll_jitter_ms < 10_000 for segment in log.segments)
-    assert len({segment.roll_jitter_ms for segment in log.segments}) > 1
-    assert len(log.segments) > 400 // 11
-
-
-def test_segments_roll_when_an_index_is_full(tmp_path: Path) -> None:
-    log = make_log(tmp_path, segment_index_bytes=36, index_interval_bytes=0)
-    for i in range(9):
-        append(log, timestamp=NOW_MS + i)
-    # Three entries fit the time index, of which the last place is for closing the segment.
-    assert [segment.base_offset for segment in log.segments] == [0, 3, 6]
-    assert all(segment.time_index.count <= 3 for segment in log.segments)
-
-
-def test_segments_roll_before_relative_offsets_overflow(tmp_path: Path) -> None:
-    log = make_log(tmp_path)
-    far = 2**31 + 10
-    log.append_as_follower(make_batch(base_offset=0, leader_epoch=0))
-    log.append_as_follower(make_batch(base_offset=2**31 - 1, leader_epoch=0))
-    both = bytearray(make_batch(base_offset=far, leader_epoch=0))
-    both += make_batch(base_offset=3 * far, leader_epoch=0)
-    log.append_as_follower(memoryview(both))
-    assert [segment.base_offset for segment in log.segments] == [0, far, 3 * far]
-    assert offsets(log) == [0, 2**31 - 1, far, 3 * far]
-
-
-def test_rolling_by_hand_leaves_no_empty_segment(tmp_path: Path) -> None:
-    log = make_log(tmp_path)
-    log.roll(NOW_MS)
-    append(log)
-    log.roll(NOW_MS)
-    log.roll(NOW_MS)
-    assert [segment.base_offset for segment in log.segments] == [0, 1]
-    assert (tmp_path / "00000000000000000001.snapshot").exists()
-
-
-def test_few_files_stay_open(tmp_path: Path) -> None:
-    log = make_log(tmp_path, segment_bytes=200)
-    for _ in range(30):
-        append(log, value=bytes(60))
-    for offset in range(30):
-        log.read(offset, 1 << 20, 30)
-    log.offset_for_timestamp(NOW_MS + 1)
-    log.max_timestamp_offset()
-    log.flush()
-    assert sum(segment.is_open for segment in log.segments) <= 2
-
-
 # Followers
 
 
@@ -354,33 +262,6 @@ def test_a_follower_keeps_offsets_and_epochs(tmp_path: Path) -> None:
     assert (result.first_offset, result.next_offset) == (9, 10)
     assert offsets(log) == [5, 6, 9]
     assert log.leader_epochs.entries == [(3, 5), (4, 9)]
-
-
-def test_a_follower_refuses_offsets_that_go_back(tmp_path: Path) -> None:
-    log = make_log(tmp_path)
-    log.append_as_follower(make_batch(2, base_offset=5, leader_epoch=3))
-    again = make_batch(2, base_offset=6, leader_epoch=3)
-    assert code_of(lambda: log.append_as_follower(again)) is ErrorCode.OFFSET_OUT_OF_RANGE
-    damaged = make_batch(2, base_offset=7, leader_epoch=3)
-    damaged[-1] ^= 1
-    assert code_of(lambda: log.append_as_follower(damaged)) is ErrorCode.CORRUPT_MESSAGE
-    assert log.log_end_offset == 7
-
-
-# Leader epochs
-
-
-def test_epochs_follow_appends_and_truncation(tmp_path: Path) -> None:
-    log = make_log(tmp_path)
-    append(log, count=3, leader_epoch=1)
-    append(log, count=3, leader_epoch=1)
-    append(log, count=3, leader_epoch=4)
-    assert log.leader_epochs.end_offset_for(1, log.log_end_offset) == (1, 6)
-    log.truncate_to(7)
-    assert log.log_end_offset == 6
-    assert log.leader_epochs.entries == [(1, 0)]
-    log.advance_log_start(4)
-    assert log.leader_epochs.entries == [(1, 4)]
 
 
 # Timestamps
@@ -461,18 +342,7 @@ def test_several_batches_of_a_producer_are_checked_one_after_the_other(tmp_path:
     assert log.log_end_offset == 4
 
 
-def test_truncation_takes_producers_back(tmp_path: Path) -> None:
-    log = make_log(tmp_path, segment_bytes=200)
-    for sequence in range(6):
-        append(log, producer_id=9, epoch=0, sequence=sequence, value=bytes(40))
-    log.truncate_to(3)
-    assert append(log, producer_id=9, epoch=0, sequence=3, value=bytes(40)) == 3
-    state = log.producers.get(9)
-    assert state is not None
-    assert state.last_sequence == 3
-
-
-# Truncation, retention, deletion
+# Truncation, deletion of records
 
 
 def test_truncating_to_the_start_empties_the_log(tmp_path: Path) -> None:
@@ -496,55 +366,6 @@ def test_a_log_can_start_over_anywhere(tmp_path: Path) -> None:
     assert (again.log_start_offset, offsets(again)) == (77, [77])
 
 
-def fill_segments(log: Log, count: int, **batch: int) -> None:
-    """Segments of one batch each."""
-    for i in range(count):
-        append(log, value=bytes(60), timestamp=NOW_MS + i, **batch)
-
-
-def test_old_segments_go_by_time(tmp_path: Path) -> None:
-    log = make_log(tmp_path, segment_bytes=200, retention_ms=1000)
-    fill_segments(log, 5)
-    assert log.delete_old_segments(NOW_MS + 1002, 5) == 2
-    assert (log.log_start_offset, offsets(log)) == (2, [2, 3, 4])
-    assert log.delete_old_segments(NOW_MS + 1002, 5) == 0
-
-
-def test_old_segments_go_by_size(tmp_path: Path) -> None:
-    size = len(make_batch(value=bytes(60)))
-    log = make_log(tmp_path, segment_bytes=200, retention_ms=-1, retention_bytes=2 * size)
-    fill_segments(log, 5)
-    assert log.delete_old_segments(NOW_MS, 5) == 3
-    assert offsets(log) == [3, 4]
-
-
-def test_what_is_not_committed_stays(tmp_path: Path) -> None:
-    log = make_log(tmp_path, segment_bytes=200, retention_ms=0)
-    fill_segments(log, 5)
-    assert log.delete_old_segments(NOW_MS + 10_000, 2) == 2
-    assert offsets(log) == [2, 3, 4]
-
-
-def test_a_log_whose_records_all_expired_is_empty_and_goes_on(tmp_path: Path) -> None:
-    log = make_log(tmp_path, segment_bytes=200, retention_ms=1000)
-    fill_segments(log, 3)
-    assert log.delete_old_segments(NOW_MS + 10_000, 3) == 3
-    assert (log.log_start_offset, log.log_end_offset, log.size_bytes) == (3, 3, 0)
-    assert log.delete_old_segments(NOW_MS + 20_000, 3) == 0
-    assert append(log) == 3
-
-
-def test_compacted_logs_lose_only_what_is_below_their_start(tmp_path: Path) -> None:
-    log = make_log(
-        tmp_path, segment_bytes=200, retention_ms=0, cleanup_policy=frozenset({"compact"})
-    )
-    fill_segments(log, 5)
-    assert log.delete_old_segments(NOW_MS + 10_000, 5) == 0
-    log.advance_log_start(2)
-    assert log.delete_old_segments(NOW_MS + 10_000, 5) == 2
-    assert [segment.base_offset for segment in log.segments] == [2, 3, 4]
-
-
 def test_deleting_records_hides_them_and_survives_a_restart(tmp_path: Path) -> None:
     log = make_log(tmp_path)
     append(log, count=3)
@@ -555,20 +376,6 @@ def test_deleting_records_hides_them_and_survives_a_restart(tmp_path: Path) -> N
     assert code is ErrorCode.OFFSET_OUT_OF_RANGE
     log.close()
     assert offsets(reopen(tmp_path, clean=True, log_start_offset=4)) == [4, 5]
-
-
-def test_deleted_files_are_renamed_and_handed_out_when_their_delay_is_over(tmp_path: Path) -> None:
-    log = make_log(tmp_path, segment_bytes=200, retention_ms=1000, file_delete_delay_ms=500)
-    fill_segments(log, 3)
-    now_ms = NOW_MS + 1001
-    log.delete_old_segments(now_ms, 3)
-    assert (tmp_path / "00000000000000000000.log.deleted").exists()
-    assert log.take_deletable_files(now_ms + 499) == []
-    due = log.take_deletable_files(now_ms + 500)
-    assert {path.name for path in due} == {
-        f"00000000000000000000{suffix}.deleted" for suffix in (".log", ".index", ".timeindex")
-    }
-    assert log.take_deletable_files(now_ms + 500) == []
 
 
 # Durability
@@ -617,22 +424,6 @@ def test_page_cache_topics_count_appends_at_once(tmp_path: Path) -> None:
     append(log)
     assert log.durable_offset == 1
     assert sink.calls == []
-
-
-def test_a_flush_moves_the_recovery_point_unless_a_truncation_overtakes_it(tmp_path: Path) -> None:
-    log = make_log(tmp_path)
-    append(log, count=4)
-    flush = log.prepare_flush()
-    flush.run()
-    append(log)
-    log.finish_flush(flush)
-    assert log.recovery_point == 4
-    flush = log.prepare_flush()
-    flush.run()
-    log.truncate_to(0)
-    append(log)
-    log.finish_flush(flush)
-    assert log.recovery_point == 0
 
 
 # Failing disks
@@ -754,20 +545,6 @@ def test_settings_change_while_the_log_is_open(tmp_path: Path) -> None:
     assert code_of(lambda: append(log, value=bytes(300))) is ErrorCode.MESSAGE_TOO_LARGE
     assert append(log) == 1
     assert len(log.segments) == 2
-
-
-def test_preallocated_segments_are_trimmed(tmp_path: Path) -> None:
-    log = make_log(tmp_path, preallocate=True, segment_bytes=1000)
-    for _ in range(12):
-        append(log, value=bytes(100))
-    closed, active = log.segments[0], log.segments[-1]
-    assert closed.path.stat().st_size == closed.size_bytes
-    assert active.path.stat().st_size == 1000
-    log.release()
-    assert offsets(reopen(tmp_path)) == list(range(12))
-    again = reopen(tmp_path, clean=True)
-    assert offsets(again) == list(range(12))
-    again.close()
 
 
 def test_records_keep_their_keys_values_and_headers(tmp_path: Path) -> None:

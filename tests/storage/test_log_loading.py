@@ -92,7 +92,7 @@ def test_opening_after_a_clean_close_repairs_nothing(tmp_path: Path) -> None:
     assert report.repairs == []
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
     assert again.leader_epochs.entries == [(0, 0), (1, 80)]
-    assert again.recovery_point == again.durable_offset == again.log_end_offset == 120
+    assert again.local.recovery_point == again.durable_offset == again.log_end_offset == 120
     check_whole(again, records)
 
 
@@ -182,7 +182,7 @@ def test_the_log_ends_at_the_first_damage_behind_the_recovery_point(
         ends.append((log.segments[-1].base_offset, log.segments[-1].size_bytes, log.log_end_offset))
         if i == 9:
             log.flush()
-    recovery_point = log.recovery_point
+    recovery_point = log.local.recovery_point
     if clean:
         log.close()
     else:
@@ -379,7 +379,7 @@ def test_a_compacted_segment_takes_the_place_of_old_ones(tmp_path: Path) -> None
     assert offsets(log) == expected
     assert log.read(2, 1, 120).next_offset == 6
     assert before.read(FILES) == old_bytes
-    assert log.take_deletable_files(NOW_MS)
+    assert log.local.segments.take_deletable_files(NOW_MS)
     log.close()
     assert offsets(reopen(directory, clean=True, **SETTINGS)) == expected
 

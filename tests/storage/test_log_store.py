@@ -259,9 +259,9 @@ def test_a_checkpoint_moves_recovery_points_and_keeps_log_starts(tmp_path: Path)
     append(log, b"c")
     store.commit()
     log.advance_log_start(2)
-    assert log.recovery_point == 0
+    assert log.local.recovery_point == 0
     store.checkpoint()
-    assert log.recovery_point == 3
+    assert log.local.recovery_point == 3
     append(log, b"d")
     store.commit()
     store.close(clean=False)
@@ -278,9 +278,9 @@ def test_checkpoints_come_by_time(tmp_path: Path) -> None:
     append(log, b"a")
     store.commit()
     store.maintain(2000)
-    assert log.recovery_point == 0
+    assert log.local.recovery_point == 0
     store.maintain(62_000)
-    assert log.recovery_point == 1
+    assert log.local.recovery_point == 1
     store.close()
 
 
@@ -294,7 +294,7 @@ def test_a_checkpoint_on_its_thread_goes_beside_appends(tmp_path: Path) -> None:
             append(log, b"%d" % turn)
         store.commit()
     loop.run_until(lambda: all(log.durable_offset == 50 for log in logs))
-    loop.run_until(lambda: all(log.recovery_point > 0 for log in logs))
+    loop.run_until(lambda: all(log.local.recovery_point > 0 for log in logs))
     store.close(clean=False)
     store = open_store(tmp_path)
     assert all(
@@ -388,7 +388,7 @@ def test_a_failed_sync_of_a_checkpoint_takes_the_directory_offline(tmp_path: Pat
     files.fail(tmp_path / "orders-0", only="sync")
     store.checkpoint()
     assert not store.directories[0].online
-    assert log.recovery_point == 0
+    assert log.local.recovery_point == 0
     assert str(errno.EIO) in str(storage_error(append, log, b"b"))
     files.heal()
     store.close()
@@ -459,7 +459,7 @@ def test_a_full_disk_answers_an_error_and_heals(tmp_path: Path) -> None:
     append(log, b"b")
     store.commit()
     store.checkpoint()
-    assert (log.durable_offset, log.recovery_point) == (2, 2)
+    assert (log.durable_offset, log.local.recovery_point) == (2, 2)
     files = files.power_cut(tmp_path / "after", seed=3)
     store = open_store(files.root, files=files)
     assert values_of(store.logs[ORDERS]) == [b"a", b"b"]

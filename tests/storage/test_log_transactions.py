@@ -102,7 +102,7 @@ def test_transactions_survive_a_restart(tmp_path: Path, how: str) -> None:
     else:
         log.release()
     again = reopen(
-        tmp_path, clean=how == "clean", recovery_point=log.recovery_point, segment_bytes=400
+        tmp_path, clean=how == "clean", recovery_point=log.local.recovery_point, segment_bytes=400
     )
     assert again.aborted_transactions(0, again.log_end_offset) == expected
     assert again.first_unstable_offset == log.first_unstable_offset == 2
@@ -202,7 +202,7 @@ def test_a_damaged_transaction_index_is_made_anew(
     again = reopen(
         tmp_path,
         clean=opening == "clean",
-        recovery_point=0 if opening == "unclean" else log.recovery_point,
+        recovery_point=0 if opening == "unclean" else log.local.recovery_point,
         segment_bytes=400,
     )
     assert again.aborted_transactions(0, again.log_end_offset) == expected

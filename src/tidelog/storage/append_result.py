@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from enum import IntEnum
 
+from tidelog.storage.producer_state.producer_state import BatchMetadata
+
 
 class Origin(IntEnum):
     """Who appends: clients are checked most, coordinators may write control batches."""
@@ -49,6 +51,19 @@ class AppendResult:
         self.max_timestamp_ms = max_timestamp_ms
         self.size_bytes = size_bytes
         self.duplicate = duplicate
+
+    @classmethod
+    def of_duplicate(cls, batch: BatchMetadata, log_start_offset: int) -> AppendResult:
+        """The answer to a retry of `batch`."""
+        return cls(
+            batch.first_offset,
+            batch.last_offset,
+            batch.timestamp_ms,
+            log_start_offset,
+            batch.timestamp_ms,
+            0,
+            duplicate=True,
+        )
 
     def __repr__(self) -> str:
         duplicate = ", duplicate" if self.duplicate else ""

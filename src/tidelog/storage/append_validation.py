@@ -57,7 +57,7 @@ class AppendValidator:
     def __init__(self, config: LogConfig, topic_partition: TopicPartition) -> None:
         self._topic_partition = topic_partition
         self._max_message_bytes = config.max_message_bytes
-        self._log_append_time = config.message_timestamp_type == "LogAppendTime"
+        self._log_append_time = config.has_append_time
         self._before_max_ms = config.message_timestamp_before_max_ms
         self._after_max_ms = config.message_timestamp_after_max_ms
         self._is_compacted = config.is_compacted

@@ -12,7 +12,7 @@ from tidelog.world.files import Files
 class Flush:
     """What to sync so that everything below `offset` is on disk.
 
-    Made by `Log.prepare_flush`. It holds the files open, so the log may go on meanwhile.
+    Made by `LocalLog.prepare_flush`. It holds the files open, so the log may go on meanwhile.
     """
 
     __slots__ = (

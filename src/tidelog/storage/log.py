@@ -1,4 +1,4 @@
-"""The log of one partition: an ordered sequence of segments of which the last is written.
+"""The log of one partition: its offsets, and how it is appended to, read and truncated.
 
 Theory of operation. A batch is validated where it lies in the receive buffer, stamped with its
 offset and leader epoch, written to the active segment with one `pwrite`, and handed to the commit
@@ -9,9 +9,12 @@ sink, which makes it durable. Offsets obey
 and readers choose their own upper bound (high watermark, last stable offset). Everything runs on
 the loop thread; only `Flush.run` and the removal of deleted files belong on other threads.
 
+Segments, leader epochs and producers, with their files, are the `LocalLog`'s. The log decides when
+they change, keeps the offsets that others see, and turns failures of the disk into Kafka's errors.
+
 Most appends are one batch of data from a client: `append_as_leader` handles those itself, in a few
 microseconds. Everything rarer (several batches, end markers, append time, recompression) and every
-append of a follower goes through `_append_placed`.
+append of a follower goes through `LocalLog.append`.
 """
 
 from __future__ import annotations
@@ -20,39 +23,27 @@ import errno
 import struct
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 
 from tidelog.protocol.errors import ApiError, ErrorCode
 from tidelog.protocol.record_batch import (
     CONTROL_MASK,
     LOG_OVERHEAD,
     TRANSACTIONAL_MASK,
-    BatchHeader,
-    check_crc,
     iterate_headers,
-    read_header,
-    stamp,
-    stamp_append_time,
 )
-from tidelog.protocol.records import decode_records
 from tidelog.protocol.topic_partition import TopicPartition
 from tidelog.storage.append_result import AppendResult, Origin
 from tidelog.storage.append_validation import AppendValidator, HeaderFields
 from tidelog.storage.commit_sink import CommitSink
-from tidelog.storage.flush import Flush
-from tidelog.storage.leader_epochs import LeaderEpochCache
+from tidelog.storage.local_log import LocalLog
 from tidelog.storage.log_config import LogConfig
-from tidelog.storage.log_segments import LogSegments
+from tidelog.storage.placed_batches import PlacedBatches, check_replicated, place
 from tidelog.storage.producer_state.check import check_producers
-from tidelog.storage.producer_state.producer_state import BatchMetadata, ProducerStates
-from tidelog.storage.producer_state.replay import note_batch, replay
-from tidelog.storage.producer_state.snapshot import SnapshotFiles
 from tidelog.storage.retention import count_deletable
 from tidelog.storage.segment.log_slice import LogSlice, TimestampOffset
 from tidelog.storage.segment.segment import RELATIVE_OFFSET_MAX, Segment
 from tidelog.storage.segment.transaction_index import AbortedTransaction
 from tidelog.storage.truncations import Truncated, Truncations, raise_failure
-from tidelog.world.files import Files
 
 _stamp_placement = struct.Struct(">qii").pack_into  # base offset, batch length, leader epoch
 
@@ -62,37 +53,28 @@ class Log:
 
     def __init__(
         self,
-        files: Files,
-        directory: Path,
+        local: LocalLog,
         topic_partition: TopicPartition,
         topic_id: bytes,
         config: LogConfig,
         *,
-        segments: LogSegments,
-        leader_epochs: LeaderEpochCache,
-        producers: ProducerStates,
-        snapshots: SnapshotFiles,
         log_start_offset: int,
         log_end_offset: int,
-        recovery_point: int,
     ) -> None:
-        self.files = files
-        self.directory = directory
+        self.local = local
+        self.files = local.files
+        self.directory = local.directory
         self.topic_partition = topic_partition
         self.topic_id = topic_id
-        self.segments = segments.all  # by base offset; never empty; the last one is active
-        self.leader_epochs = leader_epochs
-        self.producers = producers
+        self.segments = local.segments.all  # by base offset; never empty; the last one is active
+        self.leader_epochs = local.leader_epochs
+        self.producers = local.producers
         self.log_start_offset = log_start_offset
         self.log_end_offset = log_end_offset
         self.durable_offset = log_end_offset
-        self.recovery_point = recovery_point  # all below is synced in the segment files
         self.on_durable: Callable[[Log], None] | None = None
         self.on_storage_error: Callable[[Log, OSError], None] | None = None
-        self._segments = segments
-        self._active = segments.active
-        self._snapshots = snapshots
-        self._truncation_count = 0
+        self._segments = local.segments
         self._truncations = Truncations(self._choose_check)
         self._sink: CommitSink | None = None
         self._commit: CommitSink | None = None
@@ -115,16 +97,10 @@ class Log:
         self._validator = AppendValidator(config, self.topic_partition)
         self._choose_check()
         self._segment_bytes = config.segment_bytes
-        # The active segment is never cleaned, so it must not outlive the time until cleaning.
-        self._segment_ms = (
-            min(config.segment_ms, config.max_compaction_lag_ms)
-            if config.is_compacted
-            else config.segment_ms
-        )
-        self._log_append_time = config.message_timestamp_type == "LogAppendTime"
-        self._rewrites = self._log_append_time or self._validator.recompresses
+        self._roll_ms = config.roll_ms
+        self._rewrites = config.has_append_time or self._validator.recompresses
         self._commit = self._sink if config.durability == "fsync" else None
-        self._segments.configure(config)
+        self.local.configure(config)
         if config.durability != "fsync":
             self.mark_durable(self.log_end_offset)
 
@@ -182,7 +158,7 @@ class Log:
 
     @property
     def active_segment(self) -> Segment:
-        return self._active
+        return self._segments.active
 
     @property
     def first_unstable_offset(self) -> int | None:
@@ -228,12 +204,12 @@ class Log:
                     origin is Origin.CLIENT,
                 )
                 if duplicate is not None:
-                    return self._duplicate(duplicate)
-        segment = self._active
+                    return AppendResult.of_duplicate(duplicate, self.log_start_offset)
+        segment = self._segments.active
         if (
             segment.size_bytes + size_bytes > self._segment_bytes
             or max_timestamp_ms - segment.rolling_timestamp_ms
-            > self._segment_ms - segment.roll_jitter_ms
+            > self._roll_ms - segment.roll_jitter_ms
             or last_offset - segment.base_offset > RELATIVE_OFFSET_MAX
             or segment.has_full_index
             or leader_epoch != self.leader_epochs.latest_epoch
@@ -276,37 +252,15 @@ class Log:
         log end or offsets do not rise.
         """
         self._require_writable()
-        placed = []
-        next_offset = self.log_end_offset
-        for at, header in iterate_headers(batches):
-            check_crc(batches, at, header.size_bytes)
-            if header.base_offset < next_offset or header.last_offset_delta < 0:
-                raise ApiError(
-                    ErrorCode.OFFSET_OUT_OF_RANGE,
-                    f"a replicated batch begins at {header.base_offset},"
-                    f" expected was {next_offset} or later",
-                )
-            next_offset = header.next_offset
-            placed.append(header)
-        if not placed:
-            raise ApiError(ErrorCode.CORRUPT_MESSAGE, "there is no batch to append")
-        first_offset = placed[0].base_offset
-        at = 0
-        while placed:
-            # A segment's offsets span 31 bits: a run of batches that spans more is split.
-            count = len(placed)
-            while placed[count - 1].last_offset - placed[0].base_offset > RELATIVE_OFFSET_MAX:
-                count -= 1
-            run, placed = placed[:count], placed[count:]
-            end = at + sum(header.size_bytes for header in run)
-            self._append_placed(batches[at:end], run, run[0].max_timestamp)
-            at = end
+        placed = check_replicated(batches, self.log_end_offset)
+        for run in placed.fitting_segments():
+            self._append_placed(run, run.headers[0].max_timestamp)
         return AppendResult(
-            first_offset,
-            next_offset - 1,
+            placed.first_offset,
+            placed.next_offset - 1,
             -1,
             self.log_start_offset,
-            self._active.max_timestamp,
+            self._segments.active.max_timestamp,
             len(batches),
         )
 
@@ -323,79 +277,37 @@ class Log:
         at = LOG_OVERHEAD + first_header[1]
         while at < len(batches):
             at += LOG_OVERHEAD + self._check(batches, at, now_ms, origin)[1]
-        if len(batches) > self._segment_bytes:
-            raise ApiError(
-                ErrorCode.RECORD_LIST_TOO_LARGE,
-                f"{len(batches)} bytes do not fit a segment of {self._segment_bytes}",
-            )
+        self._require_fits_segment(len(batches))
         batches = self._validator.recompress(batches)
         found = list(iterate_headers(batches))
         duplicate = check_producers(self.producers, batches, found, origin, transaction_version)
         if duplicate is not None:
-            return self._duplicate(duplicate)
-        first_offset = next_offset = self.log_end_offset
-        placed = []
-        for at, header in found:
-            stamp(batches, at, next_offset, leader_epoch)
-            if self._log_append_time:
-                stamp_append_time(batches, at, now_ms)
-            next_offset += header.last_offset_delta + 1
-            placed.append(read_header(batches, at))
-        self._append_placed(batches, placed, now_ms)
+            return AppendResult.of_duplicate(duplicate, self.log_start_offset)
+        append_time_ms = now_ms if self._config.has_append_time else None
+        placed = place(batches, found, self.log_end_offset, leader_epoch, append_time_ms)
+        self._append_placed(placed, now_ms)
         return AppendResult(
-            first_offset,
-            next_offset - 1,
-            now_ms if self._log_append_time else -1,
+            placed.first_offset,
+            placed.next_offset - 1,
+            -1 if append_time_ms is None else append_time_ms,
             self.log_start_offset,
-            max(header.max_timestamp for header in placed),
+            placed.max_timestamp_ms,
             len(batches),
         )
 
-    def _append_placed(self, batches: memoryview, placed: list[BatchHeader], now_ms: int) -> None:
-        """Writes batches that are checked and have their offsets, and notes what they change."""
-        first, last = placed[0], placed[-1]
-        max_timestamp_ms = max(header.max_timestamp for header in placed)
-        for header in placed:
-            epoch = header.partition_leader_epoch
-            if epoch > self.leader_epochs.latest_epoch:
-                self._assign_epoch(epoch, header.base_offset)
-        segment = self._segment_for(
-            len(batches), first.base_offset, last.last_offset, max_timestamp_ms, now_ms
-        )
-        ends = [(h.size_bytes, h.last_offset, h.max_timestamp) for h in placed]
+    def _append_placed(self, placed: PlacedBatches, now_ms: int) -> None:
         try:
-            segment.append_batches(batches, ends)
+            self.local.append(placed, now_ms)
         except OSError as error:
             raise self._failed_write(error) from error
-        at = 0
-        for header in placed:
-            batch = batches[at : at + header.size_bytes]
-            at += header.size_bytes
-            aborted = note_batch(
-                self.producers,
-                header,
-                lambda b=batch, h=header: decode_records(b, h),  # type: ignore[misc]
-            )
-            if aborted is not None:
-                segment.transaction_index.append(aborted)
-        next_offset = last.next_offset
+        next_offset = placed.next_offset
         self.log_end_offset = next_offset
         if self._commit is not None:
-            epoch = last.partition_leader_epoch
-            self._commit.submit(self, batches, first.base_offset, next_offset, epoch)
+            self._commit.submit(
+                self, placed.batches, placed.first_offset, next_offset, placed.leader_epoch
+            )
         else:
             self.durable_offset = next_offset
-
-    def _duplicate(self, batch: BatchMetadata) -> AppendResult:
-        return AppendResult(
-            batch.first_offset,
-            batch.last_offset,
-            batch.timestamp_ms,
-            self.log_start_offset,
-            batch.timestamp_ms,
-            0,
-            duplicate=True,
-        )
 
     def _prepare(
         self,
@@ -407,54 +319,25 @@ class Log:
         now_ms: int,
     ) -> Segment:
         """What an append does first when it is not just the next one: a new epoch, a roll."""
+        self._require_fits_segment(size_bytes)
+        try:
+            if leader_epoch > self.leader_epochs.latest_epoch:
+                self.leader_epochs.assign(leader_epoch, base_offset)
+            return self.local.segment_for(
+                size_bytes, base_offset, last_offset, max_timestamp_ms, now_ms
+            )
+        except OSError as error:
+            raise self._failed_write(error) from error
+
+    def _require_fits_segment(self, size_bytes: int) -> None:
         if size_bytes > self._segment_bytes:
             raise ApiError(
                 ErrorCode.RECORD_LIST_TOO_LARGE,
                 f"{size_bytes} bytes do not fit a segment of {self._segment_bytes}",
             )
-        if leader_epoch > self.leader_epochs.latest_epoch:
-            self._assign_epoch(leader_epoch, base_offset)
-        return self._segment_for(size_bytes, base_offset, last_offset, max_timestamp_ms, now_ms)
-
-    def _assign_epoch(self, epoch: int, start_offset: int) -> None:
-        try:
-            self.leader_epochs.assign(epoch, start_offset)
-        except OSError as error:
-            raise self._failed_write(error) from error
-
-    def _segment_for(
-        self,
-        size_bytes: int,
-        base_offset: int,
-        last_offset: int,
-        max_timestamp_ms: int,
-        now_ms: int,
-    ) -> Segment:
-        """The active segment, after rolling when the append does not belong into it."""
-        segment = self._active
-        if segment.size_bytes:
-            # Time counts from the first records' timestamps, or from the segment's own age.
-            if segment.rolling_timestamp_ms >= 0:
-                waited_ms = max_timestamp_ms - segment.rolling_timestamp_ms
-            else:
-                waited_ms = now_ms - segment.created_ms
-            must_roll = (
-                segment.size_bytes + size_bytes > self._segment_bytes
-                or waited_ms > self._segment_ms - segment.roll_jitter_ms
-                or segment.has_full_index
-                or last_offset - segment.base_offset > RELATIVE_OFFSET_MAX
-            )
-        else:
-            must_roll = last_offset - segment.base_offset > RELATIVE_OFFSET_MAX
-        if must_roll:
-            try:
-                self._roll(base_offset, now_ms)
-            except OSError as error:
-                raise self._failed_write(error) from error
-        return self._active
 
     def _failed_write(self, error: OSError) -> ApiError:
-        self._active.cut_failed_write()
+        self._segments.active.cut_failed_write()
         return self._failed(error)
 
     def _failed(self, error: OSError) -> ApiError:
@@ -471,47 +354,11 @@ class Log:
             if self.on_durable is not None:
                 self.on_durable(self)
 
-    def prepare_flush(self) -> Flush:
-        """Loop thread: what to sync so that everything up to the log end is on disk.
-
-        Raises OSError when the indexes cannot be written out.
-        """
-        epochs = self.leader_epochs
-        flush = Flush(
-            self.files, self.directory, self.log_end_offset, self._truncation_count, epochs.version
-        )
-        if self.recovery_point < self.log_end_offset:
-            for segment in self._segments.from_offset(self.recovery_point):
-                segment.write_out_indexes()
-                flush.add_file(segment.open())
-                for path in segment.index_paths():
-                    flush.add_path(path)
-            # Recovery starts from producers as of the recovery point.
-            flush.add_path(self._snapshots.take(self.producers))
-        if epochs.synced_version < epochs.version:
-            flush.add_path(epochs.path)
-        return flush
-
-    def finish_flush(self, flush: Flush) -> None:
-        """Loop thread, after `flush.run()` succeeded: moves the recovery point.
-
-        A flush that a truncation has overtaken moves nothing. Raises OSError when a snapshot that
-        is not needed any more cannot be removed; all else is done then.
-        """
-        self.leader_epochs.synced_version = flush.epochs_version
-        self._segments.release_closed()
-        if flush.truncations == self._truncation_count:
-            self.recovery_point = max(self.recovery_point, flush.offset)
-            needed = {segment.base_offset for segment in self.segments}
-            self._snapshots.remove(
-                o for o in self._snapshots.offsets if o < flush.offset and o not in needed
-            )
-
     def flush(self) -> None:
         """All three steps of a flush at once: blocks until the disk has everything."""
-        flush = self.prepare_flush()
+        flush = self.local.prepare_flush(self.log_end_offset)
         flush.run()
-        self.finish_flush(flush)
+        self.local.finish_flush(flush)
 
     # Reading
 
@@ -572,18 +419,8 @@ class Log:
 
     def roll(self, now_ms: int) -> None:
         """Closes the active segment (unless it is empty) and begins a new one. Raises OSError."""
-        if self._active.size_bytes:
-            self._roll(self.log_end_offset, now_ms)
-
-    def _roll(self, base_offset: int, now_ms: int) -> None:
-        active = self._active
-        if self.config.preallocate:
-            active.trim()
-        if active.size_bytes:
-            active.seal()
-            self._snapshots.take(self.producers)
-        self._segments.roll(base_offset, now_ms)
-        self._active = self._segments.active
+        if self._segments.active.size_bytes:
+            self.local.roll(self.log_end_offset, now_ms)
 
     def truncate_to(self, offset: int, done: Truncated = raise_failure) -> None:
         """Drops everything from `offset` on (a batch that holds it goes as a whole).
@@ -626,53 +463,21 @@ class Log:
         self._truncations.run(self, offset, partial(self._start_over, offset), done)
 
     def _cut(self, offset: int, end_offset: int) -> None:
-        self._truncation_count += 1
-        self._segments.truncate_to(offset)
-        self._active = self._segments.active
+        self.local.truncate_to(offset, end_offset)
         self.log_end_offset = end_offset
         self.durable_offset = min(self.durable_offset, end_offset)
-        self.recovery_point = min(self.recovery_point, end_offset)
-        self._snapshots.load(self.producers, self.log_start_offset, end_offset)
-        replay(self.producers, self.segments, end_offset, index_aborted_from=end_offset)
-        # Last, because a full disk refuses to write the file: the rest has to agree by then.
-        self.leader_epochs.truncate_to(end_offset)
+        self.local.restore(self.log_start_offset, end_offset)
 
     def _start_over(self, offset: int) -> None:
-        self._truncation_count += 1
-        old = self._segments.start_over(offset)
-        self._active = self._segments.active
+        old = self.local.start_over(offset)
         self.log_start_offset = offset
         self.log_end_offset = offset
         self.durable_offset = offset
-        self.recovery_point = offset
-        self.producers.clear(offset)
         try:
-            self._remove_emptied(old)
-            self.leader_epochs.clear()
-            self._segments.create_files()
+            self.local.remove_emptied(old)
         except OSError as error:
             self._failed(error)
             raise
-
-    def _remove_emptied(self, old: list[Segment]) -> None:
-        """Removes what would come back with the next start if no recovery preceded it."""
-        try:
-            self._segments.remove_files(old)
-            self._snapshots.remove(self._snapshots.offsets)
-        except OSError as error:
-            # Whatever the reason, this does not pass: the files are forgotten here.
-            raise OSError(errno.EIO, f"an emptied log keeps old files ({error})") from error
-
-    def take_over_producers(self, other: Log) -> None:
-        """Knows the producers of a log of which this one is a copy, from the next flush on.
-
-        Retention may have removed the batches that some of them are known from.
-        """
-        assert other.log_end_offset == self.log_end_offset, f"{self} is no copy of {other}"
-        self.producers = other.producers
-        self._snapshots.remove(o for o in self._snapshots.offsets if o >= self.log_end_offset)
-        # The snapshot is a part of a flush, which has to have something to do.
-        self.recovery_point = max(0, min(self.recovery_point, self.log_end_offset - 1))
 
     def advance_log_start(self, offset: int) -> None:
         """Hides the records below `offset`; retention removes their segments later.
@@ -698,7 +503,8 @@ class Log:
     def delete_old_segments(self, now_ms: int, high_watermark: int) -> int:
         """Applies retention; returns how many segments went.
 
-        Raises OSError. The files are renamed here and unlinked later: see `take_deletable_files`.
+        Raises OSError. The files are renamed here and unlinked later: see
+        `LogSegments.take_deletable_files`.
         """
         if self._storage_error is not None or self.is_truncating:
             return 0
@@ -712,18 +518,13 @@ class Log:
         )
         if count:
             if count == len(self.segments):
-                self._roll(self.log_end_offset, now_ms)
-            self._segments.discard(self.segments[:count], now_ms)
+                self.local.roll(self.log_end_offset, now_ms)
+            self.local.delete_oldest(count, now_ms)
             first_offset = self.segments[0].base_offset
-            self._snapshots.remove(o for o in self._snapshots.offsets if o < first_offset)
             if first_offset > self.log_start_offset:
                 self.advance_log_start(first_offset)
         self._segments.release_closed()
         return count
-
-    def take_deletable_files(self, now_ms: int) -> list[Path]:
-        """Renamed (.deleted) files whose delay has passed: unlink them off the loop thread."""
-        return self._segments.take_deletable_files(now_ms)
 
     def replace_segments(self, base_offset: int, old_base_offsets: Sequence[int]) -> bool:
         """Puts the segment that `segment_swap.begin_swap` made ready in place of old ones.
@@ -751,12 +552,7 @@ class Log:
         Nothing is synced: `flush()` first where that matters. Raises OSError. The log must not
         be used afterwards.
         """
-        if self._active.size_bytes:
-            self._active.seal()
-            if self.config.preallocate:
-                self._active.trim()
-        self._snapshots.take(self.producers)
-        self.release()
+        self.local.close()
 
     def release(self) -> None:
         """Lets go of all files, without writing; slices in flight keep theirs."""

@@ -62,5 +62,17 @@ class LogConfig:
         return "compact" in self.cleanup_policy
 
     @property
+    def roll_ms(self) -> int:
+        """How long a segment may be active. It is not cleaned meanwhile, which must not take longer
+        than the time until cleaning."""
+        if self.is_compacted:
+            return min(self.segment_ms, self.max_compaction_lag_ms)
+        return self.segment_ms
+
+    @property
+    def has_append_time(self) -> bool:
+        return self.message_timestamp_type == "LogAppendTime"
+
+    @property
     def deletes_by_retention(self) -> bool:
         return "delete" in self.cleanup_policy

@@ -22,6 +22,7 @@ from tidelog.storage.directories.partition_metadata import read_topic_id, write_
 from tidelog.storage.files import TEMPORARY_SUFFIX, CorruptFileError
 from tidelog.storage.leader_epochs import FILE_NAME as EPOCHS_FILE_NAME
 from tidelog.storage.leader_epochs import EpochEntry, LeaderEpochCache
+from tidelog.storage.local_log import LocalLog
 from tidelog.storage.log import Log
 from tidelog.storage.log_config import LogConfig
 from tidelog.storage.log_segments import LogSegments
@@ -29,15 +30,15 @@ from tidelog.storage.producer_state.producer_state import ProducerStates
 from tidelog.storage.producer_state.replay import replay
 from tidelog.storage.producer_state.snapshot import SUFFIX as SNAPSHOT_SUFFIX
 from tidelog.storage.producer_state.snapshot import SnapshotFiles
-from tidelog.storage.segment.offset_index import ENTRY_SIZE_BYTES as OFFSET_ENTRY_BYTES
-from tidelog.storage.segment.segment import (
+from tidelog.storage.segment.file_names import (
     LOG_SUFFIX,
     SEGMENT_SUFFIXES,
     TRANSACTION_INDEX_SUFFIX,
-    Segment,
     offset_of_file,
     segment_path,
 )
+from tidelog.storage.segment.offset_index import ENTRY_SIZE_BYTES as OFFSET_ENTRY_BYTES
+from tidelog.storage.segment.segment import Segment
 from tidelog.storage.segment.time_index import ENTRY_SIZE_BYTES as TIME_ENTRY_BYTES
 from tidelog.world import World
 from tidelog.world.files import Files
@@ -100,19 +101,23 @@ def open_log(
     producers, snapshots = loader.load_producers(
         segments, log_start_offset, log_end_offset, recovery_point
     )
-    log = Log(
+    local = LocalLog(
         files,
         directory,
-        topic_partition,
-        known_topic_id,
         config,
         segments=LogSegments(files, directory, config, segments, world.random),
         leader_epochs=leader_epochs,
         producers=producers,
         snapshots=snapshots,
+        recovery_point=recovery_point,
+    )
+    log = Log(
+        local,
+        topic_partition,
+        known_topic_id,
+        config,
         log_start_offset=log_start_offset,
         log_end_offset=log_end_offset,
-        recovery_point=recovery_point,
     )
     log.sink = sink
     log.release()

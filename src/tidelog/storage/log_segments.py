@@ -10,13 +10,9 @@ from random import Random
 
 from tidelog.storage.compaction.segment_swap import finish_swap
 from tidelog.storage.log_config import LogConfig
+from tidelog.storage.segment.file_names import LOG_SUFFIX, TRANSACTION_INDEX_SUFFIX, segment_path
 from tidelog.storage.segment.log_slice import LogSlice, TimestampOffset
-from tidelog.storage.segment.segment import (
-    LOG_SUFFIX,
-    TRANSACTION_INDEX_SUFFIX,
-    Segment,
-    segment_path,
-)
+from tidelog.storage.segment.segment import RELATIVE_OFFSET_MAX, Segment
 from tidelog.storage.segment.transaction_index import AbortedTransaction
 from tidelog.world.files import Files
 
@@ -59,6 +55,26 @@ class LogSegments:
     def from_offset(self, offset: int) -> list[Segment]:
         """The segments from the one that covers `offset` on."""
         return self.all[self.slot_of(offset) :]
+
+    def must_roll(
+        self, size_bytes: int, last_offset: int, max_timestamp_ms: int, now_ms: int
+    ) -> bool:
+        """Whether an append does not belong into the active segment."""
+        active = self.active
+        if last_offset - active.base_offset > RELATIVE_OFFSET_MAX:
+            return True
+        if not active.size_bytes:
+            return False
+        # Time counts from the first records' timestamps, or from the segment's own age.
+        if active.rolling_timestamp_ms >= 0:
+            waited_ms = max_timestamp_ms - active.rolling_timestamp_ms
+        else:
+            waited_ms = now_ms - active.created_ms
+        return (
+            active.size_bytes + size_bytes > self._config.segment_bytes
+            or waited_ms > self._config.roll_ms - active.roll_jitter_ms
+            or active.has_full_index
+        )
 
     # Finding
 

@@ -45,11 +45,10 @@ from tidelog.storage.files import CorruptFileError, read_file
 from tidelog.storage.journal.checkpoint import FILE_NAME as JOURNAL_CHECKPOINT
 from tidelog.storage.journal.format import Frame, FrameKind
 from tidelog.storage.journal.reader import JournalContents, read_journal, read_journal_end
-from tidelog.storage.journal.writer import segments_from
 from tidelog.storage.log import Log
 from tidelog.storage.log_config import LogConfig
 from tidelog.storage.log_loading import open_log
-from tidelog.storage.segment.segment import LOG_SUFFIX, offset_of_file
+from tidelog.storage.segment.file_names import LOG_SUFFIX, offset_of_file
 from tidelog.world import World
 
 logger = logging.getLogger(__name__)
@@ -357,7 +356,7 @@ class _DirectoryRecovery:
         log.flush()
         if log.topic_id != ZERO_UUID:
             sync_topic_id(self._files, log.directory)
-        for segment in segments_from(log, recovery_point):
+        for segment in log.local.segments.from_offset(recovery_point):
             self._files.fdatasync(segment.open().fd)
         self._files.sync_directory(log.directory)
         log.release()

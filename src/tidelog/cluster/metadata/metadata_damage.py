@@ -14,7 +14,7 @@ from pathlib import Path
 from tidelog.protocol.errors import ApiError
 from tidelog.protocol.record_batch import MAGIC, MAGIC_AT, BatchHeader, check_crc, read_header
 from tidelog.storage.files import CorruptFileError, read_file
-from tidelog.storage.segment.segment import LOG_SUFFIX, offset_of_file
+from tidelog.storage.segment.file_names import LOG_SUFFIX, offset_of_file
 from tidelog.world.files import Files
 
 _BATCHES_THAT_PROVE_DAMAGE = 2

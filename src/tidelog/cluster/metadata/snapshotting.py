@@ -115,7 +115,7 @@ class Snapshotting:
         write = partial(self._write, snapshot_id, image, kraft_version, list(voters), self._last_ms)
         try:
             # The next start trusts what is below a snapshot without looking at it.
-            flush = self._log.prepare_flush()
+            flush = self._log.local.prepare_flush(self._log.log_end_offset)
         except OSError as error:
             self._fail(error)
         else:
@@ -128,7 +128,7 @@ class Snapshotting:
             self._fail(error)
             return
         try:
-            self._log.finish_flush(flush)
+            self._log.local.finish_flush(flush)
         except OSError as refusal:
             self._fail(refusal)
         else:
@@ -175,7 +175,7 @@ class Snapshotting:
             if older is not None and self._may_trim():
                 self._log.advance_log_start(older.offset)
                 self._log.delete_old_segments(now_ms, snapshot_id.offset)
-                paths = self._log.take_deletable_files(now_ms + 1)
+                paths = self._log.local.segments.take_deletable_files(now_ms + 1)
                 self._worker.submit(partial(self._remove, paths))
         except OSError as error:
             self._fail(error)

@@ -10,8 +10,7 @@ from pathlib import Path
 
 from tidelog.protocol.record_batch import BatchHeader
 from tidelog.storage.files import write_fully
-from tidelog.storage.segment.offset_index import ENTRY_SIZE_BYTES, OffsetIndex
-from tidelog.storage.segment.segment import (
+from tidelog.storage.segment.file_names import (
     CLEANED_SUFFIX,
     LOG_SUFFIX,
     OFFSET_INDEX_SUFFIX,
@@ -20,6 +19,7 @@ from tidelog.storage.segment.segment import (
     TRANSACTION_INDEX_SUFFIX,
     segment_path,
 )
+from tidelog.storage.segment.offset_index import ENTRY_SIZE_BYTES, OffsetIndex
 from tidelog.storage.segment.time_index import TimeIndex
 from tidelog.storage.segment.transaction_index import AbortedTransaction, TransactionIndex
 from tidelog.world.files import Files

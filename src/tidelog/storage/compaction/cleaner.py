@@ -94,7 +94,7 @@ def measure(
     uncleanable = min(last_stable_offset, log.segments[-1].base_offset)
     if log.sink is not None and not when_synced:
         # Above the recovery point a gap between segments means a torn segment to recovery.
-        uncleanable = min(uncleanable, log.recovery_point)
+        uncleanable = min(uncleanable, log.local.recovery_point)
     dirty = [
         segment
         for segment, following in zip(closed, log.segments[1:], strict=True)
@@ -206,7 +206,7 @@ class Cleaner:
         dirty = measure(log, first_dirty_offset, last_stable_offset, now_ms)
         if (
             not dirty.is_due
-            and log.recovery_point < log.segments[-1].base_offset
+            and log.local.recovery_point < log.segments[-1].base_offset
             and measure(
                 log, first_dirty_offset, last_stable_offset, now_ms, when_synced=True
             ).is_due

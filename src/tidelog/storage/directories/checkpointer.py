@@ -25,7 +25,7 @@ from tidelog.storage.directories.offset_checkpoint import (
 from tidelog.storage.files import OpenFile
 from tidelog.storage.flush import Flush
 from tidelog.storage.journal.journal import Journal, Post
-from tidelog.storage.journal.writer import NO_SPACE, segments_from
+from tidelog.storage.journal.writer import NO_SPACE
 from tidelog.storage.log import Log
 from tidelog.world import World
 from tidelog.world.files import Files
@@ -57,7 +57,7 @@ class OffsetCheckpoints:
     __slots__ = ("high_watermarks", "log_start_offsets", "recovery_points")
 
     def __init__(self, logs: dict[TopicPartition, Log], high_watermark_of: HighWatermarkOf) -> None:
-        self.recovery_points = {tp: log.recovery_point for tp, log in logs.items()}
+        self.recovery_points = {tp: log.local.recovery_point for tp, log in logs.items()}
         self.log_start_offsets = {
             tp: log.log_start_offset
             for tp, log in logs.items()
@@ -132,13 +132,18 @@ class Checkpointer:
         """What the journal holds must be synced before the journal forgets it. Otherwise logs in
         the page cache leave their active segment to the kernel, as Kafka does."""
         journaled = self._journal.take_journaled(log) or log.config.durability == "fsync"
-        return log.recovery_point < (
+        return log.local.recovery_point < (
             log.log_end_offset if journaled else log.segments[-1].base_offset
         )
 
     def _prepare(self, log: Log) -> LogFlush:
-        closed = [str(segment.path) for segment in segments_from(log, log.recovery_point)[:-1]]
-        return LogFlush(log, log.prepare_flush(), closed, self._journal.generation(log))
+        closed = [
+            str(segment.path)
+            for segment in log.local.segments.from_offset(log.local.recovery_point)[:-1]
+        ]
+        return LogFlush(
+            log, log.local.prepare_flush(log.log_end_offset), closed, self._journal.generation(log)
+        )
 
     def _failed(self, error: OSError) -> None:
         if error.errno in NO_SPACE:
@@ -196,7 +201,7 @@ class Checkpointer:
             self._failed(error)
         for part in flushes:
             try:
-                part.log.finish_flush(part.flush)
+                part.log.local.finish_flush(part.flush)
             except OSError as failure:
                 self._failed(failure)
             self._journal.synced(part.log, part.closed_paths, part.generation)

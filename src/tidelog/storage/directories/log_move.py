@@ -127,7 +127,7 @@ class LogMove:
             assert piece is not None, f"{self.log} has no batches from {offset} on"
             self._work(partial(self._copy, piece))
         elif not self._has_synced:
-            flush = self.future.prepare_flush()
+            flush = self.future.local.prepare_flush(self.future.log_end_offset)
 
             def run() -> Callable[[], None]:
                 flush.run()
@@ -184,7 +184,7 @@ class LogMove:
         self.future.append_as_follower(batches)
 
     def _synced(self, flush: Flush) -> None:
-        self.future.finish_flush(flush)
+        self.future.local.finish_flush(flush)
         self._has_synced = True
 
     def _note_fence(self, lsn: int) -> None:
@@ -228,7 +228,7 @@ class LogMove:
         self._copy_rest()
         if self.is_over:
             return
-        future.take_over_producers(log)
+        future.local.take_over_producers(log.local)
         future.flush()
         write_topic_id(files, future.directory, log.topic_id)
         future.log_start_offset = log.log_start_offset

@@ -22,7 +22,7 @@ from tidelog.storage.directories.partition_directory import (
 )
 from tidelog.storage.directories.partition_metadata import FILE_NAME as PARTITION_METADATA
 from tidelog.storage.journal.journal import Journal, Post
-from tidelog.storage.journal.writer import NO_SPACE, segments_from
+from tidelog.storage.journal.writer import NO_SPACE
 from tidelog.storage.log import Log
 from tidelog.storage.recovery import RecoveredDirectory
 from tidelog.storage.store_options import StoreOptions
@@ -179,7 +179,7 @@ class ServingDirectory:
 
     def sync(self, log: Log) -> None:
         """Makes durable what a page-cache log has written, before anything that comes on top."""
-        unsynced = segments_from(log, log.recovery_point)
+        unsynced = log.local.segments.from_offset(log.local.recovery_point)
         self.journal.sync(log, [segment.open() for segment in unsynced])
 
     # Time and failure
@@ -212,7 +212,7 @@ class ServingDirectory:
         paths = [
             path
             for log in self.directory.logs.values()
-            for path in log.take_deletable_files(now_ms)
+            for path in log.local.segments.take_deletable_files(now_ms)
         ]
         if paths:
             self._maintenance.submit(partial(self._remove_files, paths))

@@ -18,18 +18,17 @@ from tidelog.storage.files import OpenFile
 from tidelog.storage.flush import Flush
 from tidelog.storage.journal.files import JournalFiles
 from tidelog.storage.journal.format import FrameKind
-from tidelog.storage.journal.writer import (
+from tidelog.storage.journal.group import (
     Append,
     Fence,
     Item,
     JournaledLog,
-    JournalWriter,
     Mark,
     Sync,
     Synced,
     WrittenGroup,
-    segments_from,
 )
+from tidelog.storage.journal.writer import JournalWriter
 from tidelog.storage.store_options import StoreOptions
 from tidelog.world import World
 from tidelog.world.workers import OnCrash, Worker
@@ -166,7 +165,7 @@ class Journal:
         """The segments may change only when the mark is on disk: recovery takes a log that ends
         below its recovery point, or below where the journal goes on, for damaged."""
         # First, for it may fail, and frames of a log that was not cut must not begin at the cut.
-        cut_file = segments_from(log, offset)[0].open()
+        cut_file = log.local.segments.from_offset(offset)[0].open()
         state = self._states[log]
         state.generation += 1
         state.end_offset = offset

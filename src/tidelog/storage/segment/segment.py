@@ -24,6 +24,14 @@ from tidelog.storage.segment.batch_scan import (
     scan_headers,
     scan_valid_batches,
 )
+from tidelog.storage.segment.file_names import (
+    DELETED_SUFFIX,
+    LOG_SUFFIX,
+    OFFSET_INDEX_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
+    segment_path,
+)
 from tidelog.storage.segment.log_slice import FileSlice, LogSlice, TimestampOffset
 from tidelog.storage.segment.offset_index import ENTRY_SIZE_BYTES as OFFSET_ENTRY_BYTES
 from tidelog.storage.segment.offset_index import OffsetIndex
@@ -32,36 +40,10 @@ from tidelog.storage.segment.time_index import TimeIndex
 from tidelog.storage.segment.transaction_index import TransactionIndex
 from tidelog.world.files import Files
 
-LOG_SUFFIX = ".log"
-OFFSET_INDEX_SUFFIX = ".index"
-TIME_INDEX_SUFFIX = ".timeindex"
-TRANSACTION_INDEX_SUFFIX = ".txnindex"
-DELETED_SUFFIX = ".deleted"
-CLEANED_SUFFIX = ".cleaned"
-SWAP_SUFFIX = ".swap"
-
-SEGMENT_SUFFIXES = (
-    LOG_SUFFIX,
-    OFFSET_INDEX_SUFFIX,
-    TIME_INDEX_SUFFIX,
-    TRANSACTION_INDEX_SUFFIX,
-)
-
 RELATIVE_OFFSET_MAX = (1 << 31) - 1
-_OFFSET_DIGITS = 20
 
 _POSITIONS_KEPT = 128
 _UNKNOWN_TIMESTAMP = -2
-
-
-def segment_path(directory: Path, base_offset: int, suffix: str) -> Path:
-    return directory / f"{base_offset:020d}{suffix}"
-
-
-def offset_of_file(name: str) -> int:
-    """The offset that a file is named by; -1 for other files."""
-    digits = name[:_OFFSET_DIGITS]
-    return int(digits) if len(digits) == _OFFSET_DIGITS and digits.isdecimal() else -1
 
 
 class Segment:

@@ -28,8 +28,9 @@ from tidelog.server.request import Request
 from tidelog.storage import log_loading, recovery
 from tidelog.storage.flush import Flush
 from tidelog.storage.journal.format import Frame
+from tidelog.storage.journal.group import JournaledLog
 from tidelog.storage.journal.journal import Journal
-from tidelog.storage.journal.writer import JournaledLog, JournalWriter
+from tidelog.storage.journal.writer import JournalWriter
 from tidelog.storage.log import Log
 from tidelog.storage.producer_state.producer_state import (
     BatchMetadata,
