@@ -14,8 +14,9 @@ from tidelog.protocol.record_batch import (
     read_header,
     stamp,
     stamp_append_time,
+    stamp_producer,
 )
-from tidelog.protocol.records import Record, encode_batch
+from tidelog.protocol.records import Record, decode_records, encode_batch
 
 
 def batch_of(count: int = 2, **options: int) -> bytearray:
@@ -92,6 +93,18 @@ def test_stamping_the_append_time_renews_the_crc() -> None:
     assert header.base_timestamp == 1000
     assert header.timestamp_type is TimestampType.LOG_APPEND_TIME
     check_crc(data, 6, header.size_bytes)
+
+
+@pytest.mark.parametrize("is_transactional", [False, True])
+def test_stamping_the_producer_renews_the_crc(is_transactional: bool) -> None:
+    batch = batch_of() + encode_batch([Record(0, 1, b"k", b"v")], is_transactional=True)
+    at = len(batch_of())
+    stamp_producer(batch, at, 7, 3, 2**31 - 1, is_transactional=is_transactional)
+    header = read_header(batch, at)
+    check_crc(batch, at, header.size_bytes)
+    assert (header.producer_id, header.producer_epoch, header.base_sequence) == (7, 3, 2**31 - 1)
+    assert header.is_transactional is is_transactional
+    assert decode_records(batch[at:], header) == [Record(0, 1, b"k", b"v")]
 
 
 def test_every_flipped_bit_under_the_crc_is_noticed() -> None:

@@ -2,6 +2,7 @@
 
 from tidelog.errors import TidelogError
 from tidelog.protocol.errors import ErrorCode
+from tidelog.protocol.topic_partition import TopicPartition
 
 
 class ClientError(TidelogError):
@@ -39,6 +40,18 @@ class RetriesExhausted(ClientError):
 
 class PublishError(ClientError):
     """A record was not acknowledged; it may or may not be in the log."""
+
+
+class DeliveryTimeout(PublishError):
+    """Records of a partition were not acknowledged in time; `reason` is the last failure."""
+
+    def __init__(self, partition: TopicPartition, timeout_s: float, reason: str) -> None:
+        super().__init__(
+            f"{partition}: records were not acknowledged within {timeout_s:g} s: {reason}"
+        )
+        self.partition = partition
+        self.timeout_s = timeout_s
+        self.reason = reason
 
 
 class ConsumeError(ClientError):

@@ -38,6 +38,7 @@ _LEADER_EPOCH_AT = 12
 _CRC_AT = 17
 _ATTRIBUTES_AT = 21
 _MAX_TIMESTAMP_AT = 35
+_PRODUCER_AT = 43
 _SEQUENCE_MAX = 2**31 - 1
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
@@ -45,6 +46,7 @@ _INT64 = struct.Struct(">q")
 _INT32 = struct.Struct(">i")
 _UINT32 = struct.Struct(">I")
 _INT16 = struct.Struct(">h")
+_PRODUCER = struct.Struct(">qhi")
 _unpack_header = _HEADER.unpack_from
 _pack_int64 = _INT64.pack_into
 _pack_int32 = _INT32.pack_into
@@ -204,6 +206,25 @@ def stamp_append_time(buffer: bytearray | memoryview, at: int, timestamp_ms: int
     header = read_header(buffer, at)
     _INT16.pack_into(buffer, at + _ATTRIBUTES_AT, header.attributes | TIMESTAMP_TYPE_MASK)
     _pack_int64(buffer, at + _MAX_TIMESTAMP_AT, timestamp_ms)
+    write_crc(buffer, at, header.size_bytes)
+
+
+def stamp_producer(
+    buffer: bytearray | memoryview,
+    at: int,
+    producer_id: int,
+    producer_epoch: int,
+    base_sequence: int,
+    *,
+    is_transactional: bool,
+) -> None:
+    """Make the batch at `at` one of a producer, and redo its CRC."""
+    header = read_header(buffer, at)
+    attributes = header.attributes & ~TRANSACTIONAL_MASK
+    if is_transactional:
+        attributes |= TRANSACTIONAL_MASK
+    _INT16.pack_into(buffer, at + _ATTRIBUTES_AT, attributes)
+    _PRODUCER.pack_into(buffer, at + _PRODUCER_AT, producer_id, producer_epoch, base_sequence)
     write_crc(buffer, at, header.size_bytes)
 
 

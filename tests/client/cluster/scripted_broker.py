@@ -36,6 +36,7 @@ class ScriptedBroker:
         self._accepted: list[socket.socket] = []
         self._is_stopped = False
         self.client_ids: set[str | None] = set()
+        self.versions_asked: dict[ApiKey, set[int]] = {}
         threading.Thread(target=self._accept, daemon=True).start()
 
     def __enter__(self) -> ScriptedBroker:
@@ -83,7 +84,9 @@ class ScriptedBroker:
             while len(prefix := stream.read(4)) == 4:
                 header, request = decode_request(stream.read(struct.unpack(">i", prefix)[0]))
                 self.client_ids.add(header.client_id)
-                answer = self._answers[ApiKey(header.api_key)](request)
+                api_key = ApiKey(header.api_key)
+                self.versions_asked.setdefault(api_key, set()).add(header.api_version)
+                answer = self._answers[api_key](request)
                 if answer is None:
                     return
                 connection.sendall(

@@ -61,7 +61,7 @@ VERSIONS = {
     ApiKey.LIST_OFFSETS: (1, 11),
     ApiKey.FIND_COORDINATOR: (0, 6),
     ApiKey.OFFSET_COMMIT: (2, 9),
-    ApiKey.PRODUCE: (3, 12),
+    ApiKey.PRODUCE: (3, 13),
     ApiKey.INIT_PRODUCER_ID: (0, 4),
     ApiKey.FETCH: (4, 17),
 }

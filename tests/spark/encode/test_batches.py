@@ -12,11 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tidelog.client.cluster.encoded_batch import EncodedBatch
+from tidelog.client.cluster.producer_identity import ProducerIdentity
 from tidelog.client.partitioners.key_hash import key_partition
 from tidelog.protocol.compression import Compression
 from tidelog.protocol.records import Record, decode_batches
 from tidelog.protocol.topic_partition import TopicPartition
-from tidelog.spark.encode.batches import BatchEncoder, EncodedBatch, EncoderSettings
+from tidelog.spark.encode.batches import BatchEncoder, EncoderSettings
 from tidelog.spark.errors import SparkError
 from tidelog.spark.schema import ARROW_HEADERS
 
@@ -74,7 +76,7 @@ def records(batches: Iterable[EncodedBatch]) -> dict[TopicPartition, list[Record
     """What is in the batches, by partition; their CRCs are checked."""
     found: dict[TopicPartition, list[Record]] = {}
     for batch in batches:
-        batch.stamp(7, 3, 20, is_transactional=True)
+        batch.stamp(ProducerIdentity(7, 3, is_transactional=True), 20)
         ((header, decoded),) = decode_batches(batch.data)
         assert (header.producer_id, header.producer_epoch, header.base_sequence) == (7, 3, 20)
         assert header.is_transactional
@@ -192,19 +194,21 @@ def test_rows_that_cannot_be_written_are_named(row: Row, words: str) -> None:
 def test_a_batch_splits_into_halves_with_numbers_that_go_on(compression: Compression) -> None:
     rows = pa.record_batch({"value": pa.array([b"%d" % number for number in range(7)])})
     (batch,) = encoder(topic="payments", compression=compression).encode(rows, NOW_MS)
-    batch.stamp(1, 2, 2**31 - 3, is_transactional=False)
+    batch.stamp(ProducerIdentity(1, 2, is_transactional=True), 2**31 - 3)
     halves = batch.split()
     assert [each.record_count for each in halves] == [3, 4]
+    assert [each.first_record for each in halves] == [2**31 - 3, 2**31]
     values = []
-    for half in halves:
-        half.stamp(1, 2, 0, is_transactional=False)
+    for half, sequence in zip(halves, (2**31 - 3, 0), strict=True):
         ((header, decoded),) = decode_batches(half.data)
+        assert (header.producer_id, header.producer_epoch) == (1, 2)
+        assert header.base_sequence == sequence
+        assert header.is_transactional
         assert header.compression is compression
         assert [each.offset for each in decoded] == list(range(len(decoded)))
         assert {each.timestamp for each in decoded} == {NOW_MS}
         values += [each.value for each in decoded]
     assert values == [b"%d" % number for number in range(7)]
-    assert batch.next_sequence == 4
     assert halves[0].split()[0].split() == []
 
 
@@ -226,7 +230,7 @@ def digest() -> str:
     batches = encoder(batch_bytes=5_000).encode(sample(), NOW_MS)
     found = hashlib.sha256()
     for batch in batches:
-        batch.stamp(1, 1, 1, is_transactional=False)
+        batch.stamp(ProducerIdentity(1, 1), 1)
         found.update(f"{batch.partition}".encode() + batch.data)
     return found.hexdigest()
 

@@ -10,17 +10,16 @@ import pytest
 from tests.client.cluster.scripted_cluster import ScriptedCluster
 from tests.spark.sink.query import rows, sink_options
 from tidelog.client.cluster import RETRIABLE, ClusterClient
+from tidelog.client.cluster.batch_sender import SendSettings
+from tidelog.client.cluster.encoded_batch import EncodedBatch
+from tidelog.client.cluster.layouts import find_layout
+from tidelog.client.cluster.producer_identity import ProducerIdentity
 from tidelog.protocol.compression import Compression
 from tidelog.protocol.errors import ErrorCode
-from tidelog.spark.encode.batches import BatchEncoder, EncodedBatch, EncoderSettings
+from tidelog.spark.encode.batches import BatchEncoder, EncoderSettings
+from tidelog.spark.errors import SparkError
 from tidelog.spark.sink.lent_client import lent_client
-from tidelog.spark.sink.producer import (
-    ProduceError,
-    Producer,
-    ProducerIdentity,
-    ProducerSettings,
-)
-from tidelog.spark.sink.topics import partition_count
+from tidelog.spark.sink.producer import Producer
 
 
 @contextmanager
@@ -31,13 +30,14 @@ def client_of(script: ScriptedCluster) -> Iterator[ClusterClient]:
 
 def batch(client: ClusterClient) -> list[EncodedBatch]:
     settings = EncoderSettings("orders", 1_000_000, Compression.NONE)
-    encoder = BatchEncoder(settings, lambda topic: partition_count(client, topic, timeout_s=30))
+    layout = find_layout(client.cluster, "orders", 30.0)
+    encoder = BatchEncoder(settings, lambda _: layout.partition_count)
     return encoder.encode(rows(["v"]), 0)
 
 
-def producer_of(client: ClusterClient, delivery_timeout_ms: int = 30_000) -> Producer:
-    settings = ProducerSettings(delivery_timeout_ms=delivery_timeout_ms)
-    return Producer(client, ProducerIdentity(7, 0), settings)
+def producer_of(client: ClusterClient, delivery_timeout_s: float = 30.0) -> Producer:
+    settings = SendSettings(delivery_timeout_s=delivery_timeout_s)
+    return Producer(client.cluster, ProducerIdentity(7, 0), settings)
 
 
 @pytest.mark.parametrize("code", RETRIABLE)
@@ -68,7 +68,7 @@ def test_batches_follow_a_leader_whose_node_vanished() -> None:
 def test_any_other_error_fails_at_once() -> None:
     script = ScriptedCluster(refusals={0: [ErrorCode.TOPIC_AUTHORIZATION_FAILED]})
     with (
-        pytest.raises(ProduceError, match="orders-0: TOPIC_AUTHORIZATION_FAILED"),
+        pytest.raises(SparkError, match="orders-0: TOPIC_AUTHORIZATION_FAILED"),
         client_of(script) as client,
     ):
         producer = producer_of(client)
@@ -80,8 +80,8 @@ def test_any_other_error_fails_at_once() -> None:
 def test_batches_have_a_deadline() -> None:
     script = ScriptedCluster(refusals={0: [ErrorCode.NOT_ENOUGH_REPLICAS] * 1000})
     text = "not acknowledged within kafka.delivery.timeout.ms, 200 ms.*NOT_ENOUGH_REPLICAS"
-    with pytest.raises(ProduceError, match=text), client_of(script) as client:
-        producer = producer_of(client, delivery_timeout_ms=200)
+    with pytest.raises(SparkError, match=text), client_of(script) as client:
+        producer = producer_of(client, delivery_timeout_s=0.2)
         producer.send(batch(client))
         producer.flush()
     assert 3 <= len(script.asked) <= 12

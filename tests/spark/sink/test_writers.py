@@ -24,10 +24,11 @@ from tests.spark.sink.committed import (
 )
 from tests.spark.sink.query import PARTITIONS, SCHEMA, Query, kinds, rows, sink_options
 from tests.spark.topics import add_partitions, create_topic
+from tidelog.client.cluster import layouts
 from tidelog.client.partitioners.key_hash import key_partition
 from tidelog.spark.errors import SparkError
 from tidelog.spark.schema import ARROW_HEADERS
-from tidelog.spark.sink import SinkOptions, TidelogBatchWriter, TidelogStreamWriter, topics
+from tidelog.spark.sink import SinkOptions, TidelogBatchWriter, TidelogStreamWriter
 from tidelog.spark.sink.messages import Prepared, Written
 from tidelog.spark.sink.options import JobTransaction
 from tidelog.spark.sink.shape import Shape
@@ -359,7 +360,7 @@ def test_new_partitions_are_used_in_a_while(
     query = Query(sink_options(broker.bootstrap_servers, topic))
     query.run(0, {0: texts(50)})
     add_partitions(broker.bootstrap_servers, topic, 4)
-    monkeypatch.setattr(topics, "_TOPIC_AGE_S_MAX", 0.0)
+    monkeypatch.setattr(layouts, "_LAYOUT_AGE_S_MAX", 0.0)
     deadline_s = time.monotonic() + WAIT_S
     for number in range(1, 1000):
         (message,) = query.run(number, {0: texts(50)})

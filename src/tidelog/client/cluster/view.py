@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tidelog.client.cluster.retrying import RETRIABLE, Stale
+from tidelog.client.topic_layout import TopicLayout
 from tidelog.protocol.apis.metadata import MetadataResponse, MetadataResponseTopic
 from tidelog.protocol.errors import ErrorCode
 from tidelog.protocol.topic_partition import TopicPartition
@@ -50,8 +51,7 @@ class PartitionLeader:
 class TopicView:
     """A topic that exists, as of `read_s` on the monotonic clock."""
 
-    topic_id: bytes
-    partition_count: int
+    layout: TopicLayout
     read_s: float
 
 
@@ -69,16 +69,23 @@ class ClusterView:
     def learn(self, metadata: MetadataResponse) -> None:
         """Take over what a broker answered."""
         self.brokers = {each.node_id: Address(each.host, each.port) for each in metadata.brokers}
+        racks = {each.node_id: each.rack for each in metadata.brokers}
         for topic in metadata.topics:
-            if not topic.error_code:
-                self._learn_topic(topic)
+            if not topic.error_code and topic.partitions:
+                self._learn_topic(topic, racks)
             elif topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 self.topics.pop(topic.name or "", None)
 
-    def _learn_topic(self, topic: MetadataResponseTopic) -> None:
+    def _learn_topic(self, topic: MetadataResponseTopic, racks: dict[int, str | None]) -> None:
         name = topic.name or ""
-        self.topics[name] = TopicView(topic.topic_id, len(topic.partitions), time.monotonic())
-        for row in topic.partitions:
+        rows = sorted(topic.partitions, key=lambda each: each.partition_index)
+        layout = TopicLayout(name, tuple(racks.get(each.leader_id) for each in rows))
+        known = self.topics.get(name)
+        if known is not None and known.layout == layout:
+            # Partitioners tell by the object that nothing has changed.
+            layout = known.layout
+        self.topics[name] = TopicView(layout, time.monotonic())
+        for row in rows:
             partition = TopicPartition(name, row.partition_index)
             address = self.brokers.get(row.leader_id)
             if address is None:

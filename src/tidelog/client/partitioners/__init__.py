@@ -1,6 +1,6 @@
 """Which partition a record goes to."""
 
-from tidelog.client.partitioners.choice import Choice, Partitioner, TopicLayout
+from tidelog.client.partitioners.choice import Choice, Partitioner
 from tidelog.client.partitioners.hot_keys import (
     HotKeySplitting,
     Salt,
@@ -10,6 +10,7 @@ from tidelog.client.partitioners.hot_keys import (
 from tidelog.client.partitioners.key_hash import KeyHash, murmur2
 from tidelog.client.partitioners.rack_aware import RackAware
 from tidelog.client.partitioners.spreading import Random, RoundRobin
+from tidelog.client.topic_layout import TopicLayout
 
 __all__ = [
     "Choice",

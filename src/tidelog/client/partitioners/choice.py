@@ -3,17 +3,7 @@
 from dataclasses import dataclass
 from typing import Protocol
 
-
-@dataclass(slots=True, frozen=True)
-class TopicLayout:
-    """The partitions of a topic and the rack of each one's leader, in order of partition."""
-
-    topic: str
-    leader_racks: tuple[str | None, ...]
-
-    @property
-    def partition_count(self) -> int:
-        return len(self.leader_racks)
+from tidelog.client.topic_layout import TopicLayout
 
 
 @dataclass(slots=True, frozen=True)

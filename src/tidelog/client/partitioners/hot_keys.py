@@ -11,9 +11,10 @@ from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 
 from tidelog.client.message import Headers, Message
-from tidelog.client.partitioners.choice import Choice, TopicLayout
+from tidelog.client.partitioners.choice import Choice
 from tidelog.client.partitioners.key_hash import key_partition
 from tidelog.client.partitioners.key_rates import KeyRates
+from tidelog.client.topic_layout import TopicLayout
 
 SALT_HEADER = "tidelog.salt"
 

@@ -2,7 +2,8 @@
 
 import random
 
-from tidelog.client.partitioners.choice import Choice, TopicLayout
+from tidelog.client.partitioners.choice import Choice
+from tidelog.client.topic_layout import TopicLayout
 
 _SEED = 0x9747B28C
 _M = 0x5BD1E995

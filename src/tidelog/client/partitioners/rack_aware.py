@@ -1,7 +1,8 @@
 """Publishing to the leaders that are near."""
 
-from tidelog.client.partitioners.choice import Choice, TopicLayout
+from tidelog.client.partitioners.choice import Choice
 from tidelog.client.partitioners.key_hash import key_partition
+from tidelog.client.topic_layout import TopicLayout
 
 
 class RackAware:

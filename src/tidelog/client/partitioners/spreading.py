@@ -2,7 +2,8 @@
 
 import random
 
-from tidelog.client.partitioners.choice import Choice, TopicLayout
+from tidelog.client.partitioners.choice import Choice
+from tidelog.client.topic_layout import TopicLayout
 
 
 class RoundRobin:

@@ -25,8 +25,7 @@ class ProducerIds:
     def __init__(self, node: Node) -> None:
         self._node = node
         self._ids: deque[int] = deque()
-        self._waiting: list[Promise[None]] = []
-        self._is_asking = False
+        self._next_block: Promise[None] | None = None
 
     def take(self) -> int:
         """An id that nobody has had. Raises ApiError while there is none: see `ensure`."""
@@ -36,38 +35,33 @@ class ProducerIds:
             )
         producer_id = self._ids.popleft()
         if len(self._ids) < _LOW_WATER:
-            self._node.reactor.call_soon(self._ask)
+            self._node.reactor.call_soon(self._refill)
         return producer_id
 
     def ensure(self) -> Promise[None]:
         """Kept when there is an id to take, often at once; fails with why there is none."""
-        if self._ids:
-            return Promise.of(None)
-        ready: Promise[None] = Promise()
-        self._waiting.append(ready)
-        self._ask()
-        return ready
+        return Promise.of(None) if self._ids else self._ask()
 
-    def _ask(self) -> None:
-        if self._is_asking or len(self._ids) >= _LOW_WATER:
-            return
-        self._is_asking = True
+    def _refill(self) -> None:
+        if len(self._ids) < _LOW_WATER:
+            self._ask()
+
+    def _ask(self) -> Promise[None]:
+        """The next block, asked for once however many wait for it."""
+        if self._next_block is not None:
+            return self._next_block
         node = self._node
         asked = AllocateProducerIdsRequest(
             broker_id=node.config.node_id, broker_epoch=node.broker_epoch
         )
-        node.controller.ask(asked).when_done(self._answered)
+        block = self._next_block = node.controller.ask(asked).then(self._add)
+        # The first of its callbacks, so that one that waits may ask again.
+        block.when_done(self._answered)
+        return block
 
-    def _answered(self, answer: Promise[AllocateProducerIdsResponse]) -> None:
-        self._is_asking = False
-        error = answer.error
-        if error is None:
-            block = answer.result()
-            first = block.producer_id_start
-            self._ids.extend(range(first, first + block.producer_id_len))
-        waiting, self._waiting = self._waiting, []
-        for ready in waiting:
-            if error is None:
-                ready.resolve(None)
-            else:
-                ready.fail(error)
+    def _add(self, block: AllocateProducerIdsResponse) -> None:
+        first = block.producer_id_start
+        self._ids.extend(range(first, first + block.producer_id_len))
+
+    def _answered(self, _: Promise[None]) -> None:
+        self._next_block = None

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from tidelog.client.cluster import ClusterClient
-from tidelog.client.errors import BrokerError, RetriesExhausted
+from tidelog.client.errors import ClientError, DeliveryTimeout
 from tidelog.spark.connections import lent_cluster
 from tidelog.spark.errors import SparkError
 from tidelog.spark.sink.options import SinkOptions
@@ -27,7 +27,12 @@ def lent_client(options: SinkOptions, *, to_abort: bool = False) -> Iterator[Clu
             if to_abort:
                 shorten_timeout(client)
             yield client
-    except (BrokerError, RetriesExhausted) as error:
+    except DeliveryTimeout as error:
+        raise SparkError(
+            f"{error.partition}: records were not acknowledged within kafka.delivery.timeout.ms,"
+            f" {error.timeout_s * 1000:.0f} ms, at last: {error.reason}"
+        ) from error
+    except ClientError as error:
         raise SparkError(str(error)) from error
 
 

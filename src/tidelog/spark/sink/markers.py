@@ -16,7 +16,8 @@ A group of its own for each task, since Kafka takes offsets only of partitions t
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from tidelog.client.cluster import COORDINATOR_GROUP, ClusterClient, Retries
+from tidelog.client.cluster import COORDINATOR_GROUP, ClusterClient, Retries, Topics
+from tidelog.client.errors import BrokerError
 from tidelog.protocol.apis.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -35,7 +36,6 @@ from tidelog.protocol.topic_partition import TopicPartition
 from tidelog.spark.errors import SparkError
 from tidelog.spark.sink.names import WriterNames, task_number
 from tidelog.spark.sink.shape import Shape
-from tidelog.spark.sink.topics import create_compacted_topic
 from tidelog.spark.sink.transaction import OpenTransaction
 
 MARKER_PLACE = TopicPartition("_tidelog_spark_commits", 0)
@@ -204,8 +204,19 @@ class Markers:
                     raise SparkError(f"the decision in {group} cannot be recorded: {code.name}")
                 del waiting[group]
             if waiting:
-                create_compacted_topic(self._client, MARKER_PLACE.topic)
+                create_marker_topic(self._client)
                 retries.wait("the decision", f"{MARKER_PLACE.topic} is unknown")
+
+
+def create_marker_topic(client: ClusterClient) -> None:
+    """Create the topic of the offsets if it is not there."""
+    try:
+        Topics(client).create(
+            [MARKER_PLACE.topic], partitions=1, settings={"cleanup.policy": "compact"}
+        )
+    except BrokerError as error:
+        if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+            raise
 
 
 def _parse_head(names: WriterNames, read: _Offset) -> DecisionHead | None:

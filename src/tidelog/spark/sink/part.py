@@ -9,11 +9,10 @@ from tidelog.client.cluster import ClusterClient, Retries
 from tidelog.protocol.errors import ErrorCode
 from tidelog.spark.errors import SparkError
 from tidelog.spark.sink.driver import roll_forward, split_error
-from tidelog.spark.sink.markers import MARKER_PLACE, DecisionHead, Markers
+from tidelog.spark.sink.markers import MARKER_PLACE, DecisionHead, Markers, create_marker_topic
 from tidelog.spark.sink.names import WriterNames
 from tidelog.spark.sink.options import SinkOptions
 from tidelog.spark.sink.task import TaskIdentity
-from tidelog.spark.sink.topics import create_compacted_topic
 from tidelog.spark.sink.transaction import FENCED, OpenTransaction, Transactions
 
 # By transactional id and its timeout: the newest batch that this process prepared, and in which
@@ -108,5 +107,5 @@ class TaskPart:
                 return False
             if code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise SparkError(f"{self.transactional_id}: no marker can be set: {code.name}")
-            create_compacted_topic(self._client, MARKER_PLACE.topic)
+            create_marker_topic(self._client)
             retries.wait(self.transactional_id, f"{MARKER_PLACE.topic} is unknown")

@@ -6,19 +6,16 @@ from collections.abc import Iterable, Iterator
 import pyarrow as pa
 
 from tidelog.client.cluster import ClusterClient
-from tidelog.protocol.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from tidelog.protocol.errors import ErrorCode
+from tidelog.client.cluster.batch_sender import SendSettings
+from tidelog.client.cluster.layouts import find_layout
+from tidelog.client.cluster.producer_identity import ProducerIdentity, init_idempotent
 from tidelog.protocol.topic_partition import TopicPartition
 from tidelog.spark.encode.batches import BatchEncoder, EncoderSettings
 from tidelog.spark.encode.columns import column_bytes
-from tidelog.spark.errors import SparkError
 from tidelog.spark.sink.options import SinkOptions
-from tidelog.spark.sink.producer import Producer, ProducerIdentity, ProducerSettings
+from tidelog.spark.sink.producer import Producer
 from tidelog.spark.sink.shape import Shape
-from tidelog.spark.sink.topics import partition_count
 from tidelog.spark.sink.transaction import OpenTransaction, Transactions
-
-_INIT_TIMEOUT_MS = 60_000
 
 # Idempotent producers between two tasks, by bootstrap address: their numbers go on.
 _idle: dict[str, list[tuple[ProducerIdentity, dict[TopicPartition, int]]]] = {}
@@ -57,20 +54,21 @@ def write_in_transaction(
     rows: Iterable[pa.RecordBatch],
 ) -> dict[str, int]:
     """Write all rows and wait for them; returns how many went to each partition."""
-    identity = ProducerIdentity(
-        transaction.producer_id,
-        transaction.producer_epoch,
-        transaction.transactional_id,
-        transaction.is_v2,
-    )
 
     def add_partitions(partitions: Iterable[TopicPartition]) -> None:
         Transactions(client).add_partitions(transaction, partitions)
 
     producer = Producer(
-        client,
-        identity,
-        _settings(options),
+        client.cluster,
+        ProducerIdentity(
+            transaction.producer_id, transaction.producer_epoch, is_transactional=True
+        ),
+        SendSettings(
+            options.acks,
+            options.delivery_timeout_ms / 1000,
+            transaction.transactional_id,
+            transaction.is_v2,
+        ),
         add_partitions=None if transaction.is_v2 else add_partitions,
     )
     _write(client, options, producer, rows)
@@ -82,19 +80,22 @@ def write_idempotently(
 ) -> dict[str, int]:
     """The same without a transaction: what is written is there at once, and stays."""
     idle = _idle.setdefault(options.bootstrap, [])
-    identity, sequences = idle.pop() if idle else (_new_identity(client), {})
-    producer = Producer(client, identity, _settings(options), sequences=sequences)
+    identity, next_records = idle.pop() if idle else (init_idempotent(client), {})
+    settings = SendSettings(options.acks, options.delivery_timeout_ms / 1000)
+    producer = Producer(client.cluster, identity, settings, next_records=next_records)
     _write(client, options, producer, rows)
-    idle.append((identity, {**sequences, **producer.sequences}))
+    idle.append((identity, producer.next_records))
     return _counts(producer)
 
 
 def _write(
     client: ClusterClient, options: SinkOptions, producer: Producer, rows: Iterable[pa.RecordBatch]
 ) -> None:
+    def partition_count(topic: str) -> int:
+        return find_layout(client.cluster, topic, options.max_block_ms / 1000).partition_count
+
     encoder = BatchEncoder(
-        EncoderSettings(options.topic, options.batch_bytes, options.compression),
-        lambda topic: partition_count(client, topic, options.max_block_ms / 1000),
+        EncoderSettings(options.topic, options.batch_bytes, options.compression), partition_count
     )
     try:
         for batch in rows:
@@ -105,24 +106,8 @@ def _write(
         raise
 
 
-def _settings(options: SinkOptions) -> ProducerSettings:
-    return ProducerSettings(
-        acks=options.acks,
-        delivery_timeout_ms=options.delivery_timeout_ms,
-        request_timeout_ms=options.request_timeout_ms,
-    )
-
-
 def _counts(producer: Producer) -> dict[str, int]:
     return {
         f"{topic}-{partition}": rows
         for (topic, partition), rows in producer.rows_by_partition.items()
     }
-
-
-def _new_identity(client: ClusterClient) -> ProducerIdentity:
-    request = InitProducerIdRequest(transaction_timeout_ms=_INIT_TIMEOUT_MS)
-    response = client.ask_any(request, InitProducerIdResponse, lambda response: response.error_code)
-    if response.error_code:
-        raise SparkError(f"no producer id: {ErrorCode(response.error_code).name}")
-    return ProducerIdentity(response.producer_id, response.producer_epoch)
