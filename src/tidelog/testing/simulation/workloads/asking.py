@@ -27,6 +27,13 @@ RETRIABLE = frozenset(
         ErrorCode.NOT_ENOUGH_REPLICAS,
     }
 )
+# With these an attempt may have been carried out: a coordinator that loses its partition says
+# NOT_COORDINATOR also for what it has written and not seen committed.
+_UNCLEAR = (
+    ErrorCode.REQUEST_TIMED_OUT,
+    ErrorCode.KAFKA_STORAGE_ERROR,
+    ErrorCode.NOT_COORDINATOR,
+)
 GROUP, TRANSACTION = 0, 1
 _RETRY_S = 0.05
 
@@ -60,7 +67,7 @@ async def ask(
             code = ErrorCode(code_of(response))
             if code not in retriable:
                 return Answered(response, code, is_repeated)
-            is_repeated |= code in (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.KAFKA_STORAGE_ERROR)
+            is_repeated |= code in _UNCLEAR
         await client.sleep(_RETRY_S * client.random.random())
 
 
