@@ -240,6 +240,38 @@ def test_segments_behind_a_damaged_one_go(tmp_path: Path) -> None:
     assert state.last_data_offset == again.log_end_offset - 1
 
 
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("recovery_point", [0, 3])
+def test_a_segment_that_was_never_made_is_not_the_end(
+    tmp_path: Path, clean: bool, recovery_point: int
+) -> None:
+    """A roll failed with the new file made already, and the log went on in the old segment."""
+    log = make_log(tmp_path / "log")
+    for _ in range(3):
+        append(log)
+    (tmp_path / "log" / "00000000000000000003.log").touch()
+    for _ in range(2):
+        append(log)
+    expected = read_all(log)
+    log.close()
+    log = reopen(tmp_path / "log", clean=clean, recovery_point=recovery_point)
+    assert log.log_end_offset == 5
+    assert read_all(log) == expected
+    assert not (tmp_path / "log" / "00000000000000000003.log").exists()
+    log.close()
+
+
+def test_an_empty_segment_behind_a_gap_is_the_end(tmp_path: Path) -> None:
+    """Compaction may have removed the last records before it."""
+    log = make_log(tmp_path / "log")
+    append(log)
+    log.close()
+    (tmp_path / "log" / "00000000000000000003.log").touch()
+    log = reopen(tmp_path / "log", clean=True)
+    assert log.log_end_offset == 3
+    log.close()
+
+
 def test_a_gap_between_segments_ends_a_log_that_has_none(tmp_path: Path) -> None:
     log = make_full_log(tmp_path)
     bases = [segment.base_offset for segment in log.segments]

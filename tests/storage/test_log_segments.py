@@ -1,6 +1,10 @@
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
+
+import pytest
 
 from tests.storage.log_making import (
     NOW_MS,
@@ -11,6 +15,7 @@ from tests.storage.log_making import (
     make_log,
     offsets,
 )
+from tidelog.world.operating_system.files import OsFiles
 
 
 def test_segments_roll_by_size(tmp_path: Path) -> None:
@@ -114,3 +119,31 @@ def test_deleted_files_are_renamed_and_handed_out_when_their_delay_is_over(tmp_p
         f"00000000000000000000{suffix}.deleted" for suffix in (".log", ".index", ".timeindex")
     }
     assert log.local.segments.take_deletable_files(now_ms + 500) == []
+
+
+class FullFiles(OsFiles):
+    """No file can be made while the disk is full; its name is there by then."""
+
+    is_full = False
+
+    def ftruncate(self, fd: int, size_bytes: int, /) -> None:
+        if self.is_full:
+            raise OSError(errno.ENOSPC, "no space")
+        os.ftruncate(fd, size_bytes)
+
+
+def test_a_roll_that_fails_leaves_no_file(tmp_path: Path) -> None:
+    """A later start would take it for the end of the log."""
+    files = FullFiles()
+    log = make_log(tmp_path / "log", files=files)
+    append(log)
+    files.is_full = True
+    with pytest.raises(OSError, match="no space"):
+        log.roll(NOW_MS)
+    files.is_full = False
+    assert [path.name for path in sorted((tmp_path / "log").glob("*.log"))] == [
+        "00000000000000000000.log"
+    ]
+    append(log)
+    assert log.log_end_offset == 2
+    log.close()

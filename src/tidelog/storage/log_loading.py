@@ -192,11 +192,30 @@ class _Loader:
         for name in self._names:
             if name.endswith(SEGMENT_SUFFIXES[1:]) and offset_of_file(name) not in bases:
                 self._unlink(name)
+        self._drop_unmade(segments)
         if not segments:
             segment = self._segment(start_offset, 0)
             segment.create(self._config.segment_bytes if self._config.preallocate else 0)
             segments.append(segment)
         return segments
+
+    def _drop_unmade(self, segments: list[Segment]) -> None:
+        """Removes empty segments that begin within the one before them: the disk refused to make
+        them, and the log went on without."""
+        slot = 1
+        while slot < len(segments):
+            before, segment = segments[slot - 1], segments[slot]
+            if not segment.size_bytes and self._reaches(before, segment.base_offset):
+                self._report.repairs.append(f"removed {segment.path.name}, which is not in use")
+                self._remove([segment])
+                del segments[slot]
+            else:
+                slot += 1
+
+    def _reaches(self, segment: Segment, offset: int) -> bool:
+        """Whether a segment has a record at or after `offset`."""
+        headers = segment.headers() if self._lacks_index(segment) else segment.headers_from(offset)
+        return any(header.next_offset > offset for _, header in headers)
 
     def load_clean(self, segments: list[Segment]) -> int:
         """The log end after a clean close; missing and misshapen indexes are rebuilt."""

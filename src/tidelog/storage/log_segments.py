@@ -156,16 +156,34 @@ class LogSegments:
     # Changing. All of these raise OSError.
 
     def roll(self, base_offset: int, now_ms: int) -> None:
-        """Begins a new active segment; an empty one before it goes."""
+        """Begins a new active segment; an empty one before it goes.
+
+        When the disk refuses, the log goes on in the segment that it has, and the new one's files
+        must not stay: a start would take them for the log's end.
+        """
         previous = self.active
         segment = self._new(base_offset, now_ms)
-        segment.create(self._config.segment_bytes if self._config.preallocate else 0)
+        try:
+            segment.create(self._config.segment_bytes if self._config.preallocate else 0)
+        except OSError:
+            if base_offset != previous.base_offset:
+                self._remove_unmade(segment)
+            raise
         if not previous.size_bytes:
             self.discard([previous], now_ms)
         self.all.append(segment)
         self.active = segment
         if previous.size_bytes:
             self._keep_open(previous)  # readers of the tail are still in it
+
+    def _remove_unmade(self, segment: Segment) -> None:
+        """As far as the disk lets us; loading drops what stays."""
+        segment.release()
+        for path in segment.paths():
+            try:
+                self._files.unlink(path)
+            except OSError:
+                pass
 
     def truncate_to(self, offset: int) -> None:
         """Drops what `Segment.truncate_to` drops, and all later segments."""

@@ -611,3 +611,36 @@ def test_a_power_cut_at_any_moment_loses_no_committed_decision(tmp_path: Path) -
         create_topics(metadata, "after")
         metadata.close()
         shutil.rmtree(tmp_path / "before")
+
+
+def test_a_snapshot_that_meets_a_bug_is_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the end of the node would wait for it for ever."""
+    metadata = opened(tmp_path)
+
+    def fail(_: object) -> None:
+        raise KeyError("a bug")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(metadata.log.local, "prepare_flush", fail)
+        with pytest.raises(KeyError, match="a bug"):
+            metadata.snapshot()
+    assert metadata.snapshot().result().offset == metadata.high_watermark
+    metadata.close()
+
+
+def test_records_that_were_lost_before_a_new_segment_end_the_log(tmp_path: Path) -> None:
+    """A snapshot rolled the log while records were not synced, and then the power went."""
+    metadata = opened(tmp_path)
+    create_topics(metadata, "orders")
+    end_offset = metadata.snapshot().result().offset
+    metadata.close()
+    (tmp_path / DIRECTORY_NAME / f"{end_offset + 3:020d}.log").touch()
+    metadata = opened(tmp_path)
+    assert "orders" in metadata.image.topics_by_name
+    create_topics(metadata, "payments")
+    metadata.close()
+    metadata = opened(tmp_path)
+    assert set(metadata.image.topics_by_name) == {"orders", "payments"}
+    metadata.close()

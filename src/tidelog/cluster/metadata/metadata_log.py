@@ -190,6 +190,7 @@ class MetadataLog:
             world=world,
             topic_id=METADATA_TOPIC_ID,
             recovery_point=snapshot_id.offset,
+            contiguous=True,
         )
         if log.log_end_offset < snapshot_id.offset:
             logger.warning(

@@ -10,7 +10,8 @@ worker    the files of it are removed
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -113,12 +114,9 @@ class Snapshotting:
         self._last_ms = self._clock()
         snapshot_id = SnapshotId(image.offset + 1, image.epoch)
         write = partial(self._write, snapshot_id, image, kraft_version, list(voters), self._last_ms)
-        try:
+        with self._ended_by_failure():
             # The next start trusts what is below a snapshot without looking at it.
             flush = self._log.local.prepare_flush(self._log.log_end_offset)
-        except OSError as error:
-            self._fail(error)
-        else:
             self._quorum.flush(flush, partial(self._flushed, flush, write))
         return promise
 
@@ -127,11 +125,8 @@ class Snapshotting:
             self._on_failed_sync(error)
             self._fail(error)
             return
-        try:
+        with self._ended_by_failure():
             self._log.local.finish_flush(flush)
-        except OSError as refusal:
-            self._fail(refusal)
-        else:
             self._worker.submit(write)
 
     def _write(
@@ -170,19 +165,16 @@ class Snapshotting:
 
     def _written(self, snapshot_id: SnapshotId, older: SnapshotId | None) -> None:
         now_ms = self._clock()
-        try:
+        with self._ended_by_failure():
             self._log.roll(now_ms)
             if older is not None and self._may_trim():
                 self._log.advance_log_start(older.offset)
                 self._log.delete_old_segments(now_ms, snapshot_id.offset)
                 paths = self._log.local.segments.take_deletable_files(now_ms + 1)
                 self._worker.submit(partial(self._remove, paths))
-        except OSError as error:
-            self._fail(error)
-            return
-        promise, self._under_way = self._under_way, None
-        assert promise is not None
-        promise.resolve(snapshot_id)
+            promise, self._under_way = self._under_way, None
+            assert promise is not None
+            promise.resolve(snapshot_id)
 
     def _remove(self, paths: list[Path]) -> None:
         try:
@@ -190,6 +182,18 @@ class Snapshotting:
                 self._files.unlink(path)
         except OSError as error:
             logger.warning("%s keeps old metadata: %s", self._directory, error)
+
+    @contextmanager
+    def _ended_by_failure(self) -> Iterator[None]:
+        """A step of a snapshot: what it raises ends the snapshot, for whoever waits for that. A
+        refusal of the disk is expected; anything else is raised on."""
+        try:
+            yield
+        except BaseException as failure:
+            if self._under_way is not None:
+                self._fail(failure)
+            if not isinstance(failure, OSError | ApiError):
+                raise
 
     def _fail(self, error: BaseException) -> None:
         logger.warning("no snapshot of the metadata in %s: %s", self._directory, error)
