@@ -128,11 +128,11 @@ def test_a_leader_that_begins_does_not_know_the_end_at_once() -> None:
 def test_a_follower_takes_the_leaders_high_watermark_as_far_as_its_log_goes() -> None:
     replica = ReplicationState(1, 4)
     replica.follow(state(leader=2, leader_epoch=1, replicas=(1, 2)))
-    assert replica.leader_said(9, 6)
+    assert replica.leader_said(9, 0, 6)
     assert replica.high_watermark == 6
-    assert replica.leader_said(5, 6)  # a leader that knows less
-    assert not replica.leader_said(5, 6)
-    replica.truncated(3)
+    assert replica.leader_said(5, 0, 6)  # a leader that knows less
+    assert not replica.leader_said(5, 0, 6)
+    replica.truncated(0, 3)
     assert replica.high_watermark == 3
     assert not replica.advance(6, 1)
 

@@ -14,16 +14,19 @@ Everything runs on the loop thread.
 from __future__ import annotations
 
 from collections import deque
+from functools import partial
 from typing import NamedTuple, NoReturn
 
 from tidelog.cluster.metadata.image import PartitionImage
 from tidelog.cluster.replication.replication_state import NO_EPOCH, ReplicationState, Transition
 from tidelog.cluster.replication.waiting import PartitionWaits, Waiting
 from tidelog.protocol.errors import ApiError, ErrorCode
+from tidelog.protocol.record_batch import iterate_headers
 from tidelog.storage.append_result import AppendResult, Origin
 from tidelog.storage.log import Log
 from tidelog.storage.segment.log_slice import LogSlice
 from tidelog.storage.segment.transaction_index import AbortedTransaction
+from tidelog.storage.truncations import Failure, Truncated
 
 ACKS_ALL = -1
 UNDEFINED_OFFSET = -1
@@ -93,6 +96,7 @@ class Partition:
 
     __slots__ = (
         "_ending_transactions",
+        "_leads_when_cut",
         "log",
         "node_id",
         "partition",
@@ -129,6 +133,7 @@ class Partition:
         # (first offset, offset after its marker) of transactions whose marker is not yet below the
         # high watermark; the oldest first.
         self._ending_transactions: deque[tuple[int, int]] = deque()
+        self._leads_when_cut: tuple[PartitionImage, int] | None = None
         log.on_durable = self._on_durable
 
     def __repr__(self) -> str:
@@ -138,7 +143,13 @@ class Partition:
     # Leadership
 
     def lead(self, image: PartitionImage, now_ms: int) -> None:
-        """Become, or stay, the leader as the image says; an image of older epochs is ignored."""
+        """Become, or stay, the leader as the image says; an image of older epochs is ignored.
+
+        A replica whose log is being cut leads when that is done: nobody may read what goes.
+        """
+        if self.log.is_truncating:
+            self._leads_when_cut = image, now_ms
+            return
         transition = self.state.lead(image, self.log.log_end_offset, now_ms)
         if transition is Transition.NEW_EPOCH:
             self.waiting.refuse(self, ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -147,11 +158,13 @@ class Partition:
 
     def follow(self, image: PartitionImage) -> None:
         """Take no writes any more: another replica leads, or none does."""
+        self._leads_when_cut = None
         if self.state.follow(image) is Transition.NEW_EPOCH:
             self.waiting.refuse(self, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def stop(self) -> None:
         """The replica leaves this node."""
+        self._leads_when_cut = None
         self.state.stop()
         self.log.on_durable = None
         self.waiting.refuse(self, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -249,12 +262,15 @@ class Partition:
         log = self.log
         if not self.state.advance(log.durable_offset, log.config.min_insync_replicas):
             return
+        self._pass_ended_transactions()
+        if self.waits is not None:
+            self.waits.note()
+
+    def _pass_ended_transactions(self) -> None:
         high_watermark = self.state.high_watermark
         ending = self._ending_transactions
         while ending and ending[0][1] <= high_watermark:
             ending.popleft()
-        if self.waits is not None:
-            self.waits.note()
 
     # Writing
 
@@ -413,13 +429,21 @@ class Partition:
         *,
         read_committed: bool = False,
         current_leader_epoch: int = NO_EPOCH,
+        is_follower: bool = False,
     ) -> ListedOffset:
-        """The first readable record at or after a time, or what a special timestamp means."""
+        """The first readable record at or after a time, or what a special timestamp means.
+
+        A follower may see all of the log, as it is.
+        """
         self.check_leader(current_leader_epoch)
         log = self.log
-        readable_end = self.last_stable_offset if read_committed else self.high_watermark
+        if is_follower:
+            readable_end = log.log_end_offset
+        else:
+            readable_end = self.last_stable_offset if read_committed else self.high_watermark
         if timestamp == LATEST_TIMESTAMP:
-            self._check_end_is_known()
+            if not is_follower:
+                self._check_end_is_known()
             return ListedOffset(-1, readable_end, self.leader_epoch)
         if timestamp in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):
             start_offset = log.log_start_offset
@@ -434,7 +458,8 @@ class Partition:
         else:
             found = log.offset_for_timestamp(timestamp)
         if found is None or found.offset >= readable_end:
-            self._check_end_is_known()
+            if not is_follower:
+                self._check_end_is_known()
             return NOTHING_LISTED
         return ListedOffset(*found)
 
@@ -457,3 +482,92 @@ class Partition:
             replica_id, fetch_offset, log_start_offset, self.log.log_end_offset, now_ms
         )
         self._advance_high_watermark()
+
+    # Following
+
+    @property
+    def last_fetched_epoch(self) -> int:
+        """The leader epoch of the last record; -1 of an empty log."""
+        return self.log.leader_epochs.latest_epoch
+
+    def append_as_follower(self, batches: memoryview) -> None:
+        """Appends what the leader has at this log's end. Raises ApiError as the log does."""
+        assert not self.is_leader, f"{self!r} takes no batches of another leader"
+        start = 0
+        for at, header in iterate_headers(batches):
+            if header.is_control:
+                # One marker at a time, so that the end of each transaction is noticed.
+                self._append_run(batches[start : at + header.size_bytes])
+                start = at + header.size_bytes
+        if start < len(batches):
+            self._append_run(batches[start:])
+        if self.waits is not None:
+            self.waits.note()
+
+    def _append_run(self, batches: memoryview) -> None:
+        log = self.log
+        first_open = log.first_unstable_offset
+        log.append_as_follower(batches)
+        # A transaction that began in this run and ends with it was not open before.
+        opened = first_open if first_open is not None else self._first_transactional(batches)
+        if opened is not None and log.first_unstable_offset != opened:
+            self._ending_transactions.append((opened, log.log_end_offset))
+
+    def _first_transactional(self, batches: memoryview) -> int | None:
+        for _, header in iterate_headers(batches):
+            if header.is_transactional:
+                return header.base_offset
+        return None
+
+    def hear_from_leader(self, high_watermark: int, leader_log_start_offset: int) -> None:
+        """Take over how far the leader has committed, and where its log starts now.
+
+        Raises ApiError when the disk does not take the new start.
+        """
+        log = self.log
+        if self.state.leader_said(high_watermark, log.log_start_offset, log.log_end_offset):
+            self._pass_ended_transactions()
+            if self.waits is not None:
+                self.waits.note()
+        start_offset = min(leader_log_start_offset, log.log_end_offset)
+        if start_offset > log.log_start_offset:
+            log.advance_log_start(start_offset)
+
+    def divergence(self, leader_end: EpochEnd) -> int:
+        """Where to cut a log that went another way, as far as the leader's answer tells: it has the
+        epoch up to there, and no later one that this log has.
+
+        When the epochs are not the same, the next fetch asks about the one before.
+        """
+        log = self.log
+        own = EpochEnd(
+            *log.leader_epochs.end_offset_for(leader_end.leader_epoch, log.log_end_offset)
+        )
+        if own.end_offset == UNDEFINED_OFFSET:
+            # All that is here is of later epochs.
+            return min(leader_end.end_offset, log.log_end_offset)
+        if own.leader_epoch != leader_end.leader_epoch:
+            return min(own.end_offset, log.log_end_offset)
+        return min(own.end_offset, leader_end.end_offset, log.log_end_offset)
+
+    def truncate_to(self, offset: int, done: Truncated) -> None:
+        """Cuts the log as `Log.truncate_to` does; then the high watermark follows it."""
+        assert not self.is_leader, f"{self!r} keeps what it has"
+        self.log.truncate_to(offset, partial(self._truncated, done))
+
+    def start_over_at(self, offset: int, done: Truncated) -> None:
+        """Empties the log, whose next record gets `offset`: the leader has nothing before it."""
+        assert not self.is_leader, f"{self!r} keeps what it has"
+        self.log.truncate_fully_and_start_at(offset, partial(self._truncated, done))
+
+    def _truncated(self, done: Truncated, error: Failure) -> None:
+        log = self.log
+        self.state.truncated(log.log_start_offset, log.log_end_offset)
+        self._ending_transactions = deque(
+            each for each in self._ending_transactions if each[1] <= log.log_end_offset
+        )
+        if self._leads_when_cut is not None and not log.is_truncating:
+            image, now_ms = self._leads_when_cut
+            self._leads_when_cut = None
+            self.lead(image, now_ms)
+        done(error)

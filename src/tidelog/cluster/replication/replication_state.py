@@ -164,17 +164,18 @@ class ReplicationState:
         pending = self._pending
         return broker_id in self.isr or (pending is not None and broker_id in pending.isr)
 
-    def leader_said(self, high_watermark: int, log_end_offset: int) -> bool:
+    def leader_said(self, high_watermark: int, log_start_offset: int, log_end_offset: int) -> bool:
         """A follower's high watermark is the leader's, as far as its own log goes; it may go back
         when a leader begins that knows less. Says whether it moved."""
-        high_watermark = min(high_watermark, log_end_offset)
+        high_watermark = max(log_start_offset, min(high_watermark, log_end_offset))
         moved = high_watermark != self.high_watermark
         self.high_watermark = high_watermark
         return moved
 
-    def truncated(self, log_end_offset: int) -> None:
-        """A follower's log was cut: it agrees with its leader up to there now."""
-        self.high_watermark = min(self.high_watermark, log_end_offset)
+    def truncated(self, log_start_offset: int, log_end_offset: int) -> None:
+        """A follower's log was cut: it agrees with its leader up to there now. One that starts over
+        begins where its leader does, and what leaders delete was committed."""
+        self.high_watermark = max(log_start_offset, min(self.high_watermark, log_end_offset))
 
     # Followers and the in-sync set
 

@@ -179,7 +179,7 @@ class Waiting:
         Returns what `cancel` takes. The deadline is met within a tenth of a second.
         """
         wait = (offset, deadline, waiter, place)
-        if leader_epoch != partition.leader_epoch or not partition.is_leader:
+        if leader_epoch != partition.leader_epoch or partition.leader < 0:
             self._refused.append((wait, ErrorCode.NOT_LEADER_OR_FOLLOWER))
             return wait
         waits = partition.waits

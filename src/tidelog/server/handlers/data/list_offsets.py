@@ -41,7 +41,8 @@ def handle(node: Node, request: Request, body: ListOffsetsRequest) -> ListOffset
         (topic.name, each.partition_index) for topic in body.topics for each in topic.partitions
     )
     # Brokers and debugging tools look at the log as it is.
-    read_committed = body.replica_id == _CONSUMER and body.isolation_level == _READ_COMMITTED
+    is_follower = body.replica_id != _CONSUMER
+    read_committed = not is_follower and body.isolation_level == _READ_COMMITTED
     response = ListOffsetsResponse()
     for topic in body.topics:
         rows = []
@@ -49,7 +50,9 @@ def handle(node: Node, request: Request, body: ListOffsetsRequest) -> ListOffset
             try:
                 if times_asked[topic.name, each.partition_index] > 1:
                     raise ApiError(ErrorCode.INVALID_REQUEST)
-                rows.append(_row(node, request.version, topic.name, each, read_committed))
+                rows.append(
+                    _row(node, request.version, topic.name, each, read_committed, is_follower)
+                )
             except ApiError as error:
                 rows.append(
                     ListOffsetsPartitionResponse(
@@ -78,7 +81,12 @@ def error_response(body: ListOffsetsRequest, error: ApiError) -> ListOffsetsResp
 
 
 def _row(
-    node: Node, version: int, topic: str, asked: ListOffsetsPartition, read_committed: bool
+    node: Node,
+    version: int,
+    topic: str,
+    asked: ListOffsetsPartition,
+    read_committed: bool,
+    is_follower: bool,
 ) -> ListOffsetsPartitionResponse:
     if asked.timestamp < 0:
         known_from = _SPECIAL_TIMESTAMPS_FROM_VERSION.get(asked.timestamp)
@@ -88,6 +96,7 @@ def _row(
         asked.timestamp,
         read_committed=read_committed,
         current_leader_epoch=asked.current_leader_epoch,
+        is_follower=is_follower,
     )
     return ListOffsetsPartitionResponse(
         partition_index=asked.partition_index,

@@ -1,0 +1,419 @@
+"""Followers: the same bytes at the same offsets, whatever happens on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from tests.cluster.replication.replicas import NOW, Replica, Replicas, content
+from tests.cluster.replication.test_partition import append, batch, end_transaction
+from tidelog.cluster.metadata.image import PartitionImage
+from tidelog.cluster.replication.follower_session import FollowerSession
+from tidelog.cluster.replication.partition import Partition
+from tidelog.cluster.replication.replica_fetcher import FollowerState, ReplicaFetcher
+from tidelog.cluster.replication.replication_state import ReplicationState
+from tidelog.protocol.errors import ApiError
+from tidelog.protocol.record_batch import iterate_headers
+from tidelog.protocol.records import Record, encode_batch
+
+Make = Callable[..., Replicas]
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Iterator[Make]:
+    made: list[Replicas] = []
+
+    def make(node_ids: tuple[int, ...] = (1, 2)) -> Replicas:
+        replicas = Replicas(tmp_path / f"{len(made)}", node_ids)
+        made.append(replicas)
+        return replicas
+
+    yield make
+    for replicas in made:
+        replicas.close()
+
+
+@pytest.fixture
+def replicas(make: Make) -> Replicas:
+    """Two replicas, led by 1."""
+    replicas = make()
+    replicas.elect(1)
+    return replicas
+
+
+def state_of(replica: Replica) -> FollowerState | None:
+    assert replica.fetcher is not None
+    return replica.fetcher.state_of(replica.partition)
+
+
+def append_value(replica: Replica, value: bytes) -> None:
+    record = Record(0, NOW, None, value)
+    replica.partition.append_as_leader(memoryview(encode_batch([record])), NOW)
+
+
+def test_a_follower_has_the_same_bytes_and_the_high_watermark_follows(replicas: Replicas) -> None:
+    leader, follower = replicas.all
+    append(leader.partition, NOW, NOW)
+    append(leader.partition)
+    replicas.run(30)
+    assert content(follower) == content(leader)
+    assert leader.partition.high_watermark == 3
+    assert follower.partition.high_watermark == 3
+
+
+def test_a_fetch_waits_until_what_came_before_is_durable(replicas: Replicas) -> None:
+    leader, follower = replicas.all
+    append(leader.partition)
+    leader.sink.sync()
+    replicas.run(30, syncs=False)
+    assert follower.partition.log_end_offset == 1
+    assert leader.partition.high_watermark == 0, "the follower has not synced it"
+    append(leader.partition)
+    replicas.run(30, syncs=False)
+    assert follower.partition.log_end_offset == 1, "the next fetch has not left"
+    replicas.run(30)
+    assert follower.partition.log_end_offset == leader.partition.high_watermark == 2
+
+
+def test_a_leader_that_becomes_a_follower_syncs_before_it_fetches(replicas: Replicas) -> None:
+    """Else it would report what a power cut can still take from it."""
+    first, second = replicas.all
+    append(first.partition)
+    first.sink.sync()
+    second.sink.sync()
+    replicas.run(10)
+    append(first.partition)
+    replicas.run(3, syncs=False)
+    assert second.log.log_end_offset == 2
+    second.sink.sync()
+    replicas.elect(2)
+    replicas.run(30, syncs=False)
+    assert first.log.durable_offset == 1
+    assert second.partition.high_watermark == 1
+    replicas.run(30)
+    assert second.partition.high_watermark == 2
+
+
+def test_only_what_is_new_is_named_in_a_session(replicas: Replicas) -> None:
+    leader = replicas.leader
+    asked: list[tuple[int, int]] = []
+    serve = leader.serve
+
+    def note(message: object) -> object:
+        asked.append((message.session_epoch, len(message.topics)))  # type: ignore[attr-defined]
+        return serve(message)  # type: ignore[arg-type]
+
+    leader.serve = note  # type: ignore[method-assign, assignment]
+    replicas.run(7)
+    append(leader.partition)
+    replicas.run(12)
+    epochs = [epoch for epoch, _ in asked]
+    assert epochs == list(range(len(asked)))
+    # The first names it; then when its position has moved, and when its high watermark has.
+    assert [rows for _, rows in asked].count(1) == 3
+
+
+def test_a_leader_that_forgot_the_session_gets_a_new_one(replicas: Replicas) -> None:
+    leader, follower = replicas.all
+    replicas.run(10)
+    leader.sessions.__init__(10, 120_000, Random(9))  # type: ignore[misc]
+    append(leader.partition)
+    replicas.run(20)
+    assert content(follower) == content(leader) != b""
+    assert follower.lines.events == []
+
+
+def test_a_leader_that_cannot_be_reached_is_tried_again(replicas: Replicas) -> None:
+    leader, follower = replicas.all
+    leader.is_reachable = False
+    append(leader.partition)
+    replicas.run(12)
+    assert follower.lines.events.count("replica_fetch_failed") > 1
+    assert replicas.now > 3, "it pauses between its attempts"
+    leader.is_reachable = True
+    replicas.run(20)
+    assert content(follower) == content(leader) != b""
+
+
+def test_a_log_that_went_another_way_is_cut_where_the_leaders_does(replicas: Replicas) -> None:
+    first, second = replicas.all
+    append_value(first, b"both have it")
+    replicas.run(30)
+    append_value(first, b"only the first has it")
+    first.sink.sync()
+    first.is_reachable = False
+    replicas.elect(2)
+    append_value(second, b"only the second has it")
+    second.sink.sync()
+    assert content(first) != content(second)
+    replicas.run(30)
+    assert content(first) == content(second)
+    assert "replica_truncated" in first.lines.events
+    assert second.partition.high_watermark == 2
+
+
+def test_divergence_over_several_epochs_is_found_step_by_step(replicas: Replicas) -> None:
+    """Each wrote in epochs that the other never saw."""
+    first, second = replicas.all
+    append_value(first, b"a")
+    replicas.run(30)
+    second.is_reachable = first.is_reachable = False
+    for leader_id in (1, 2, 1, 2, 1, 2):
+        replicas.elect(leader_id)
+        append_value(replicas.leader, b"of epoch %d" % replicas.leader_epoch)
+        replicas.sync()
+    second.is_reachable = True
+    replicas.elect(2)
+    replicas.run(60)
+    assert content(first) == content(second)
+    assert second.log.log_end_offset == 4
+
+
+def test_a_follower_behind_the_leaders_start_starts_over_there(replicas: Replicas) -> None:
+    leader, follower = replicas.all
+    replicas.run(5)
+    leader.is_reachable = False
+    replicas.elect(1, isr=(1,))
+    for _ in range(3):
+        append(leader.partition)
+    leader.sink.sync()
+    leader.partition.delete_records(2)
+    leader.is_reachable = True
+    replicas.run(30)
+    assert follower.log.log_start_offset == 2
+    assert follower.partition.high_watermark == 3
+    assert content(follower) == content(leader)
+
+
+def test_a_follower_follows_the_leaders_start(replicas: Replicas) -> None:
+    leader, follower = replicas.all
+    for _ in range(3):
+        append(leader.partition)
+    replicas.run(30)
+    leader.partition.delete_records(2)
+    replicas.run(30)
+    assert follower.log.log_start_offset == 2
+
+
+def test_a_follower_longer_than_a_leader_without_epochs_is_cut(replicas: Replicas) -> None:
+    """The leader was elected without its log: KAFKA-12996's cousin."""
+    leader, follower = replicas.all
+    append(leader.partition)
+    replicas.run(30)
+    leader.log.sink = None
+    leader.log.truncate_fully_and_start_at(0)
+    leader.log.sink = leader.sink
+    replicas.elect(1)
+    replicas.run(30)
+    assert follower.partition.log_end_offset == 0
+    append(leader.partition)
+    replicas.run(30)
+    assert content(follower) == content(leader) != b""
+
+
+def test_what_is_damaged_on_the_way_is_fetched_again(replicas: Replicas) -> None:
+    leader, follower = replicas.all
+    leader.corrupts = 1
+    append(leader.partition)
+    replicas.run(30)
+    assert "replica_fetch_delayed" in follower.lines.events
+    assert content(follower) == content(leader) != b""
+
+
+def test_a_fenced_follower_stops_until_it_hears_of_a_newer_epoch(replicas: Replicas) -> None:
+    leader, follower = replicas.all
+    replicas.run(5)
+    # The leader has heard of an epoch that the follower has not.
+    leader.partition.lead(PartitionImage(0, 1, 5, 5, (1, 2), (1, 2)), NOW)
+    replicas.run(10)
+    assert state_of(follower) is FollowerState.STOPPED
+    replicas.leader_epoch = replicas.partition_epoch = 5
+    replicas.elect(1)
+    append(leader.partition)
+    replicas.run(20)
+    assert content(follower) == content(leader) != b""
+
+
+def test_an_answer_of_an_older_epoch_is_dropped(replicas: Replicas) -> None:
+    leader, follower = replicas.all
+    append(leader.partition)
+    leader.sink.sync()
+    replicas.step()  # the request leaves
+    replicas.elect(2)
+    assert replicas.leader is follower
+    replicas.run(20)
+    assert follower.partition.log_end_offset == 0, "what came late was not appended"
+    assert content(leader) == content(follower)
+
+
+def test_a_replica_that_is_being_cut_leads_when_that_is_done(replicas: Replicas) -> None:
+    first, second = replicas.all
+    append_value(first, b"only the first has it")
+    first.sink.sync()
+    first.is_reachable = False
+    replicas.elect(2)
+    append_value(second, b"only the second has it")
+    second.sink.sync()
+    replicas.run(6, syncs=False)
+    assert first.log.is_truncating
+    replicas.elect(1)
+    assert not first.partition.is_leader, "it would serve what is about to go"
+    with pytest.raises(ApiError):
+        first.partition.read(0, 1000, replica_id=2)
+    first.sink.sync()
+    assert first.partition.is_leader
+    assert first.partition.state.leader_epoch_start_offset == first.log.log_end_offset == 0
+    first.is_reachable = True
+    replicas.run(40)
+    assert content(first) == content(second)
+
+
+def test_a_follower_knows_the_last_stable_offset(replicas: Replicas) -> None:
+    leader, follower = replicas.all
+    append(leader.partition)
+    leader.partition.append_as_leader(
+        batch(NOW, producer_id=7, sequence=0, transactional=True), NOW
+    )
+    end_transaction(leader.partition, 7, commit=True)
+    leader.sink.sync()
+    replicas.step()
+    replicas.step()  # all three batches in one answer
+    assert follower.partition.log_end_offset == 3
+    # The leader had committed nothing when it answered: the transaction's end may still be lost.
+    assert follower.partition.last_stable_offset == 0
+    replicas.run(30)
+    assert follower.partition.last_stable_offset == 3
+
+
+def test_a_transaction_that_ends_above_the_high_watermark_is_still_open(
+    replicas: Replicas,
+) -> None:
+    leader, follower = replicas.all
+    leader.partition.append_as_leader(
+        batch(NOW, producer_id=7, sequence=0, transactional=True), NOW
+    )
+    end_transaction(leader.partition, 7, commit=False)
+    leader.sink.sync()
+    replicas.step()
+    replicas.step()
+    follower.partition.hear_from_leader(1, 0)
+    assert follower.partition.high_watermark == 1
+    assert follower.partition.last_stable_offset == 0
+    follower.sink.sync()
+    follower.partition.truncate_to(1, lambda failure: None)
+    follower.sink.sync()
+    assert follower.partition.last_stable_offset == 0, "its marker was cut off: it is open again"
+
+
+def run_history(replicas: Replicas, seed: int) -> None:
+    """Three replicas, all in sync: elections, crashes that lose what was not synced, cuts of the
+    network and slow disks. What was committed is in every later leader's log, and in the end all
+    logs are the same."""
+    random = Random(seed)
+    replicas.elect(1)
+    committed = b""
+    values = 0
+    for _ in range(random.randint(50, 300)):
+        replica = random.choice(replicas.all)
+        match random.choice(("append",) * 4 + ("step",) * 12 + ("sync",) * 4 + ("cut", "fault")):
+            case "append" if replicas.leader.partition.is_leader:
+                values += 1
+                append_value(replicas.leader, b"%d" % values)
+            case "sync":
+                replica.sink.sync()
+                replica.waiting.serve()
+            case "cut":
+                replica.is_reachable = not replica.is_reachable
+            case "fault":
+                if random.random() < 0.5:
+                    replica.crash()
+                replicas.elect(random.choice((1, 2, 3)))
+            case _:
+                replicas.step()
+        leader = replicas.leader
+        if not leader.partition.is_leader:
+            continue
+        held = content(leader)
+        assert held.startswith(committed)
+        committed = max(committed, _below(held, leader.partition.high_watermark), key=len)
+    for replica in replicas.all:
+        replica.is_reachable = True
+    replicas.elect(random.choice((1, 2, 3)))
+    replicas.run(400)
+    append_value(replicas.leader, b"the last")
+    replicas.run(400)
+    logs = {content(replica) for replica in replicas.all}
+    assert len(logs) == 1
+    assert logs.pop().startswith(committed)
+    assert {each.partition.high_watermark for each in replicas.all} == {
+        replicas.leader.log.log_end_offset
+    }
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_replicas_agree_after_any_history(make: Make, seed: int) -> None:
+    run_history(make((1, 2, 3)), seed)
+
+
+def _report_what_is_not_synced(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(ReplicaFetcher, "_sync", lambda self, followers: None)
+
+
+def _cut_to_the_high_watermark(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Partition, "divergence", lambda self, leader_end: self.high_watermark)
+
+
+def _keep_what_diverges(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Partition, "_diverging_epoch", lambda self, offset, epoch: None)
+
+
+def _take_answers_of_older_epochs(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(
+        ReplicaFetcher,
+        "_is_current",
+        lambda self, follower, wanted: not follower.partition.is_leader,
+    )
+
+
+def _commit_without_followers(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(ReplicationState, "_is_counted", lambda self, broker_id: False)
+
+
+def _forget_the_session_of_a_lost_answer(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(FollowerSession, "lose", lambda self: None)
+
+
+@pytest.mark.parametrize(
+    "plant",
+    [
+        _report_what_is_not_synced,
+        _cut_to_the_high_watermark,
+        _keep_what_diverges,
+        _take_answers_of_older_epochs,
+        _commit_without_followers,
+        _forget_the_session_of_a_lost_answer,
+    ],
+)
+def test_a_planted_mistake_is_found(
+    make: Make, monkeypatch: pytest.MonkeyPatch, plant: Callable[[pytest.MonkeyPatch], None]
+) -> None:
+    plant(monkeypatch)
+    for seed in range(60):
+        try:
+            run_history(make((1, 2, 3)), seed)
+        except (AssertionError, ApiError):
+            return
+    pytest.fail("60 histories have not found it")
+
+
+def _below(data: bytes, offset: int) -> bytes:
+    """The batches below an offset."""
+    end = 0
+    for at, header in iterate_headers(memoryview(data)):
+        if header.next_offset > offset:
+            break
+        end = at + header.size_bytes
+    return data[:end]
