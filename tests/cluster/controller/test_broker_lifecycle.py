@@ -2,15 +2,11 @@
 
 import pytest
 
-from tests.cluster.cluster_host import ClusterHost, broker_uuid
-from tidelog.cluster.controller.broker_lifecycle import (
-    BrokerRegistration,
-    register_broker,
-    shut_down_broker,
-    unfence_broker,
-    unregister_broker,
-)
-from tidelog.cluster.controller.partition_changes import IsrChange, alter_partitions
+from tests.cluster.cluster_host import WITHOUT_ELIGIBLE_REPLICAS, ClusterHost, broker_uuid
+from tidelog.cluster.controller.broker_lifecycle import unfence_broker
+from tidelog.cluster.controller.broker_registrations import BrokerRegistration, unregister_broker
+from tidelog.cluster.controller.decision import UncleanElection
+from tidelog.cluster.controller.isr_changes import IsrChange, alter_partitions
 from tidelog.protocol.errors import ApiError, ErrorCode
 
 
@@ -50,24 +46,31 @@ def test_an_unclean_stop_gives_partitions_a_new_leader_epoch() -> None:
 def test_a_broker_that_cannot_do_what_the_cluster_does_is_refused() -> None:
     host = ClusterHost([1])
     registration = BrokerRegistration(
-        2, broker_uuid(1), (), features=(("metadata.version", 7, 20),)
+        2,
+        broker_uuid(1),
+        (),
+        log_dirs=(broker_uuid(200),),
+        features=(("metadata.version", 7, 20),),
     )
     with pytest.raises(ApiError, match="does not support finalized version 30") as caught:
-        register_broker(registration, host.image, 99)
+        host.registering(registration)
     assert caught.value.code is ErrorCode.UNSUPPORTED_VERSION
 
 
 def test_a_broker_that_does_not_name_a_feature_of_the_cluster_is_refused() -> None:
     host = ClusterHost([1])
     registration = BrokerRegistration(
-        2, broker_uuid(1), (), features=(("metadata.version", 7, 30), ("group.version", 0, 1))
+        2,
+        broker_uuid(1),
+        (),
+        log_dirs=(broker_uuid(200),),
+        features=(("metadata.version", 7, 30), ("group.version", 0, 1)),
     )
     with pytest.raises(ApiError, match=r"version 2 of transaction\.version.* between 0 and 0"):
-        register_broker(registration, host.image, 10)
+        host.registering(registration)
 
 
-def test_leadership_moves_when_brokers_are_fenced_and_comes_back_with_them() -> None:
-    host = ClusterHost([1, 2, 3])
+def fences_and_unfences(host: ClusterHost) -> list[str]:
     host.create("orders", assignments={0: [1, 2, 3]})
     transcript = []
     for step, broker_id in (
@@ -79,7 +82,11 @@ def test_leadership_moves_when_brokers_are_fenced_and_comes_back_with_them() -> 
     ):
         step(broker_id)
         transcript.append(f"{step.__name__} {broker_id} -> {host.describe('orders')}")
-    assert transcript == [
+    return transcript
+
+
+def test_leadership_moves_when_brokers_are_fenced_and_comes_back_with_them() -> None:
+    assert fences_and_unfences(ClusterHost([1, 2, 3], features=WITHOUT_ELIGIBLE_REPLICAS)) == [
         "fence 1 -> orders-0: leader 2 at epoch 1, replicas [1, 2, 3], isr [2, 3]",
         "fence 2 -> orders-0: leader 3 at epoch 2, replicas [1, 2, 3], isr [3]",
         # Only 3 has everything: it stays in sync and nobody leads.
@@ -89,25 +96,31 @@ def test_leadership_moves_when_brokers_are_fenced_and_comes_back_with_them() -> 
     ]
 
 
+def test_the_last_replica_in_sync_leaves_the_set_and_stays_eligible() -> None:
+    assert fences_and_unfences(ClusterHost([1, 2, 3])) == [
+        "fence 1 -> orders-0: leader 2 at epoch 1, replicas [1, 2, 3], isr [2, 3]",
+        "fence 2 -> orders-0: leader 3 at epoch 2, replicas [1, 2, 3], isr [3]",
+        "fence 3 -> orders-0: leader -1 at epoch 3, replicas [1, 2, 3], isr [], eligible [3], "
+        "last led by [3]",
+        "unfence 1 -> orders-0: leader -1 at epoch 3, replicas [1, 2, 3], isr [], eligible [3], "
+        "last led by [3]",
+        "unfence 3 -> orders-0: leader 3 at epoch 4, replicas [1, 2, 3], isr [3]",
+    ]
+
+
 def test_a_topic_that_allows_it_elects_uncleanly_and_says_so() -> None:
     host = ClusterHost([1, 2])
     host.create("logs", assignments={0: [1, 2]}, configs={"unclean.leader.election.enable": "true"})
     host.fence(2)
     host.fence(1)
-    assert host.describe("logs") == "logs-0: leader -1 at epoch 1, replicas [1, 2], isr [1]"
+    assert host.describe("logs") == (
+        "logs-0: leader -1 at epoch 1, replicas [1, 2], isr [], eligible [1], last led by [1]"
+    )
+    assert not host.unclean_elections
     host.unfence(2)
     assert host.describe("logs") == "logs-0: leader 2 at epoch 2, replicas [1, 2], isr [2]"
     assert host.partition("logs").leader_recovery_state == 1
-
-
-def test_a_controlled_shutdown_hands_leadership_over_first() -> None:
-    host = ClusterHost([1, 2])
-    host.create("orders", assignments={0: [1, 2]})
-    epoch = host.image.brokers[1].epoch
-    host.decide(shut_down_broker(1, epoch, host.image, host.settings))
-    assert host.describe("orders") == "orders-0: leader 2 at epoch 1, replicas [1, 2], isr [2]"
-    assert host.image.brokers[1].in_controlled_shutdown
-    assert not shut_down_broker(1, epoch, host.image, host.settings).records
+    assert host.unclean_elections == [UncleanElection("logs", 0, 2, 2, (), was_last_leader=False)]
 
 
 def test_a_broker_can_be_unregistered_for_good() -> None:
@@ -136,7 +149,7 @@ def test_a_leader_changes_its_in_sync_set() -> None:
     def alter(isr: tuple[int, ...], leader_epoch: int, partition_epoch: int) -> str:
         change = IsrChange(topic_id, 0, leader_epoch, partition_epoch, isr)
         epoch = host.image.brokers[1].epoch
-        (row,) = host.decide(alter_partitions([change], 1, epoch, host.image))
+        (row,) = host.decide(alter_partitions([change], 1, epoch, host.image, host.settings))
         return "ok" if row.error is None else row.error.code.name
 
     assert alter((1,), 0, 0) == "ok"
@@ -158,8 +171,8 @@ def test_the_same_process_that_registers_again_keeps_its_epoch_and_its_state() -
     registration = BrokerRegistration(
         1, before.incarnation_id, before.endpoints, log_dirs=before.log_dirs
     )
-    decision = register_broker(registration, host.image, 99)
+    decision = host.registering(registration)
     assert (decision.records, decision.rows) == ([], before.epoch)
-    moved = registration._replace(log_dirs=(broker_uuid(7), broker_uuid(8)))
-    assert host.decide(register_broker(moved, host.image, 99)) == before.epoch
+    moved = registration._replace(log_dirs=(broker_uuid(700), broker_uuid(800)))
+    assert host.decide(host.registering(moved)) == before.epoch
     assert host.image.brokers[1] == before._replace(log_dirs=moved.log_dirs)

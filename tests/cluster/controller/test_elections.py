@@ -2,14 +2,14 @@ import pytest
 
 from tests.cluster.cluster_host import ClusterHost
 from tidelog.cluster.controller.elections import PREFERRED_ELECTION, UNCLEAN_ELECTION, elect_leaders
-from tidelog.cluster.controller.partition_changes import IsrChange, alter_partitions
+from tidelog.cluster.controller.isr_changes import IsrChange, alter_partitions
 from tidelog.protocol.errors import ApiError
 from tidelog.protocol.topic_partition import TopicPartition
 
 
 def elect(host: ClusterHost, election_type: int, *partitions: tuple[str, int]) -> list[str]:
     wanted = [TopicPartition(*each) for each in partitions] or None
-    rows = host.decide(elect_leaders(election_type, wanted, host.image))
+    rows = host.decide(elect_leaders(election_type, wanted, host.image, host.settings))
     return [
         f"{row.topic}-{row.partition}: {row.error.code.name if row.error else 'ok'}" for row in rows
     ]
@@ -39,7 +39,9 @@ def test_leadership_goes_back_to_the_preferred_replica() -> None:
     topic_id = host.image.topics_by_name["orders"].topic_id
     partition = host.partition("orders")
     change = IsrChange(topic_id, 0, partition.leader_epoch, partition.partition_epoch, (2, 1))
-    host.decide(alter_partitions([change], 2, host.image.brokers[2].epoch, host.image))
+    host.decide(
+        alter_partitions([change], 2, host.image.brokers[2].epoch, host.image, host.settings)
+    )
     assert elect(host, PREFERRED_ELECTION) == ["orders-0: ok"]
     assert host.describe("orders") == "orders-0: leader 1 at epoch 2, replicas [1, 2], isr [2, 1]"
 

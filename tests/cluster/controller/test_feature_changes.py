@@ -6,9 +6,7 @@ from tests.cluster.cluster_host import ClusterHost, outcome
 from tidelog.cluster.controller.feature_changes import FeatureUpdate, UpgradeType, update_features
 from tidelog.cluster.features import (
     METADATA_VERSIONS,
-    SUPPORTED_FEATURES,
     FeatureError,
-    LevelRange,
     initial_levels,
     parse_metadata_version,
     supported_features,
@@ -23,6 +21,7 @@ def update(host: ClusterHost, *updates: FeatureUpdate) -> str:
 
 def test_a_new_cluster_has_the_levels_of_kafka_4_3() -> None:
     assert ClusterHost().image.features == {
+        "eligible.leader.replicas.version": 1,
         "metadata.version": 30,
         "group.version": 1,
         "transaction.version": 2,
@@ -41,7 +40,7 @@ def test_the_supported_metadata_versions_are_those_that_are_known_by_name() -> N
 def test_a_broker_registers_every_feature_with_what_it_supports_of_it() -> None:
     registered = ClusterHost().image.brokers[1].features
     assert {name: (lowest, highest) for name, lowest, highest in registered} == {
-        "eligible.leader.replicas.version": (0, 0),
+        "eligible.leader.replicas.version": (0, 1),
         "group.version": (0, 1),
         "kraft.version": (0, 1),
         "metadata.version": (7, 30),
@@ -92,7 +91,11 @@ def test_an_older_metadata_version_starts_with_the_features_of_its_time(
 
 def test_levels_of_a_new_cluster_can_be_chosen_one_by_one() -> None:
     levels = initial_levels(30, {"group.version": 0, "transaction.version": 1})
-    assert levels == {"metadata.version": 30, "transaction.version": 1}
+    assert levels == {
+        "metadata.version": 30,
+        "transaction.version": 1,
+        "eligible.leader.replicas.version": 1,
+    }
     with pytest.raises(FeatureError, match=r"feature: no\.such\. Supported features are"):
         initial_levels(30, {"no.such": 1})
     with pytest.raises(
@@ -187,14 +190,9 @@ def test_a_broker_that_lacks_a_level_holds_it_back() -> None:
     )
 
 
-def test_a_feature_waits_for_those_it_depends_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_feature_waits_for_those_it_depends_on() -> None:
     name = "eligible.leader.replicas.version"
-    monkeypatch.setitem(SUPPORTED_FEATURES, name, LevelRange(0, 1))
     host = ClusterHost(metadata_version=22)
-    broker = host.image.brokers[1]
-    host.image = replace(
-        host.image, brokers={1: broker._replace(features=(*broker.features, (name, 0, 1)))}
-    )
     assert update(host, FeatureUpdate(name, 1)) == (
         f"INVALID_UPDATE_VERSION: Invalid update version 1 for feature {name}. {name} could not "
         "be set to 1 because it depends on metadata.version level 23"

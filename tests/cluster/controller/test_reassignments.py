@@ -1,5 +1,5 @@
 from tests.cluster.cluster_host import ClusterHost, outcome
-from tidelog.cluster.controller.partition_changes import IsrChange, alter_partitions
+from tidelog.cluster.controller.isr_changes import IsrChange, alter_partitions
 from tidelog.cluster.controller.reassignments import (
     Reassignment,
     alter_partition_reassignments,
@@ -19,7 +19,7 @@ def reassign(
     return outcome(row.error)
 
 
-def catch_up(host: ClusterHost, *isr: int) -> None:
+def catch_up(host: ClusterHost, *isr: int) -> str:
     """The leader says that these are in sync now."""
     partition = host.partition("orders")
     change = IsrChange(
@@ -30,8 +30,10 @@ def catch_up(host: ClusterHost, *isr: int) -> None:
         isr,
     )
     leader = host.image.brokers[partition.leader]
-    (row,) = host.decide(alter_partitions([change], leader.broker_id, leader.epoch, host.image))
-    assert row.error is None, row
+    (row,) = host.decide(
+        alter_partitions([change], leader.broker_id, leader.epoch, host.image, host.settings)
+    )
+    return outcome(row.error)
 
 
 def test_one_node_has_nothing_to_reassign() -> None:
@@ -55,7 +57,8 @@ def test_a_partition_moves_in_two_steps() -> None:
     )
     (ongoing,) = list_reassignments(host.image, [TopicPartition("orders", 0)])
     assert (ongoing.adding_replicas, ongoing.removing_replicas) == ((3,), (1,))
-    catch_up(host, 1, 2, 3)
+    # The old leader learns that it has to look for the new one.
+    assert catch_up(host, 1, 2, 3).startswith("NEW_LEADER_ELECTED")
     assert host.describe("orders") == "orders-0: leader 3 at epoch 1, replicas [3, 2], isr [2, 3]"
     assert list_reassignments(host.image) == []
 
