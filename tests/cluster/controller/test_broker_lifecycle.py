@@ -6,7 +6,6 @@ from tests.cluster.cluster_host import WITHOUT_ELIGIBLE_REPLICAS, ClusterHost, b
 from tidelog.cluster.controller.broker_lifecycle import unfence_broker
 from tidelog.cluster.controller.broker_registrations import BrokerRegistration, unregister_broker
 from tidelog.cluster.controller.decision import UncleanElection
-from tidelog.cluster.controller.isr_changes import IsrChange, alter_partitions
 from tidelog.protocol.errors import ApiError, ErrorCode
 
 
@@ -139,30 +138,6 @@ def test_an_old_broker_epoch_is_refused() -> None:
     with pytest.raises(ApiError) as caught:
         unfence_broker(1, 0, host.image, host.settings)
     assert caught.value.code is ErrorCode.STALE_BROKER_EPOCH
-
-
-def test_a_leader_changes_its_in_sync_set() -> None:
-    host = ClusterHost([1, 2, 3])
-    host.create("orders", assignments={0: [1, 2]})
-    topic_id = host.image.topics_by_name["orders"].topic_id
-
-    def alter(isr: tuple[int, ...], leader_epoch: int, partition_epoch: int) -> str:
-        change = IsrChange(topic_id, 0, leader_epoch, partition_epoch, isr)
-        epoch = host.image.brokers[1].epoch
-        (row,) = host.decide(alter_partitions([change], 1, epoch, host.image, host.settings))
-        return "ok" if row.error is None else row.error.code.name
-
-    assert alter((1,), 0, 0) == "ok"
-    assert host.describe("orders") == "orders-0: leader 1 at epoch 0, replicas [1, 2], isr [1]"
-    assert alter((1, 2), 0, 0) == "INVALID_UPDATE_VERSION"
-    assert alter((1, 2), 1, 1) == "NOT_CONTROLLER"
-    assert alter((2,), 0, 1) == "INVALID_REQUEST"
-    assert alter((1, 3), 0, 1) == "INVALID_REQUEST"
-    host.fence(2)
-    assert alter((1, 2), 0, 1) == "INELIGIBLE_REPLICA"
-    host.unfence(2)
-    assert alter((1, 2), 0, 1) == "ok"
-    assert host.describe("orders") == "orders-0: leader 1 at epoch 0, replicas [1, 2], isr [1, 2]"
 
 
 def test_the_same_process_that_registers_again_keeps_its_epoch_and_its_state() -> None:
