@@ -14,6 +14,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from tests.cluster.cluster_host import ClusterHost, broker_uuid
 from tidelog.cluster.controller.broker_lifecycle import Heartbeat, fence_broker, heartbeat
@@ -125,8 +126,11 @@ class ClusterModel:
 
     # The controller
 
-    def _decide(self, decision: Decision[object], proposed: Sequence[int] = ()) -> None:
-        """The decision becomes a fact; `proposed` are those whom a leader found to be in sync."""
+    def _decide(
+        self, decision: Decision[Any], proposed: Sequence[int] = (), restarts: int = NO_LEADER
+    ) -> None:
+        """The decision becomes a fact; `proposed` are those whom a leader found to be in sync,
+        `restarts` is a broker whose log does not count any more."""
         before = self.partition
         self.host.decide(decision)
         if not decision.records:
@@ -146,16 +150,15 @@ class ClusterModel:
                 sound = {*before.isr, *before.eligible_leader_replicas, *proposed}
                 assert after.leader in sound
             else:
-                self._lost_records(before, after, decision)
+                # Only when nobody is known to have everything.
+                sound = {*before.isr, *before.eligible_leader_replicas}
+                assert not sound - {restarts}
+                self._lost_records(after, decision)
 
-    def _lost_records(
-        self, before: PartitionImage, after: PartitionImage, decision: Decision[object]
-    ) -> None:
-        """Only the last leader is elected so, and only when nobody is known to have everything."""
+    def _lost_records(self, after: PartitionImage, decision: Decision[Any]) -> None:
+        """The last leader was elected without having everything."""
         (election,) = decision.unclean_elections
         assert election.was_last_leader
-        assert not before.isr
-        assert not before.eligible_leader_replicas
         pairs = zip(self.brokers[after.leader].log, self.committed, strict=False)
         kept = list(itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
         del self.committed[len(kept) :]
@@ -263,10 +266,9 @@ class ClusterModel:
             return
         partition = self.partition
         holders = {*partition.isr, *partition.eligible_leader_replicas}
-        if broker_id in holders:
-            if not holders - self.lossy - {broker_id}:
-                return
-            self.lossy.add(broker_id)
+        if broker_id in holders and not holders - self.lossy - {broker_id}:
+            return
+        self.lossy.add(broker_id)
         del broker.log[keeps:]
         broker.high_watermark = min(broker.high_watermark, keeps)
 
@@ -291,7 +293,7 @@ class ClusterModel:
             previous_epoch=broker.epoch if broker.stopped_cleanly else -1,
         )
         decision = self.host.registering(registration)
-        self._decide(decision)
+        self._decide(decision, restarts=broker_id)
         self.lossy.discard(broker_id)
         broker.epoch = decision.rows
         broker.image = self.image

@@ -23,11 +23,11 @@ from tidelog.cluster.controller import (
     broker_registrations,
     config_changes,
     isr_changes,
-    partition_changes,
 )
 from tidelog.cluster.controller.leadership import broker_goes
 from tidelog.cluster.controller.partition_changes import Elected, PartitionChange
 from tidelog.cluster.metadata.image import NO_LEADER
+from tidelog.cluster.metadata.records.topics import NO_LEADER_CHANGE
 from tidelog.cluster.replication.replication_state import ReplicationState
 
 BROKER = st.sampled_from(BROKERS)
@@ -108,6 +108,13 @@ class ClusterHistory(RuleBasedStateMachine):
                     model.fetch(broker_id, 9)
             if delivers:
                 model.deliver(0)
+
+    @rule(broker_id=BROKER)
+    def lose_sight_of(self, broker_id: int) -> None:
+        """A broker is fenced for a moment, and asks to be in sync again."""
+        self.model.fence(broker_id)
+        self.heartbeats()
+        self.replicate(without=None, delivers=False)
 
     @rule()
     def elect_preferred(self) -> None:
@@ -223,7 +230,7 @@ def ends_reassignments_without_a_new_leader_epoch(patch: pytest.MonkeyPatch) -> 
     def without_epoch(self: PartitionChange):  # type: ignore[no-untyped-def]
         made = record(self)
         if made is not None and made.leader == self.before.leader:
-            made.leader = partition_changes.NO_LEADER_CHANGE
+            made.leader = NO_LEADER_CHANGE
         return made
 
     patch.setattr(PartitionChange, "record", without_epoch)

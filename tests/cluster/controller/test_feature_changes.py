@@ -2,7 +2,14 @@ from dataclasses import replace
 
 import pytest
 
-from tests.cluster.cluster_host import ClusterHost, outcome
+from tests.cluster.cluster_host import WITHOUT_ELIGIBLE_REPLICAS, ClusterHost, outcome
+from tidelog.cluster.controller.config_changes import (
+    ConfigChange,
+    ConfigOperation,
+    incremental_alter_configs,
+)
+from tidelog.cluster.controller.controller_registrations import register_controller
+from tidelog.cluster.controller.controller_settings import ControllerSettings
 from tidelog.cluster.controller.feature_changes import FeatureUpdate, UpgradeType, update_features
 from tidelog.cluster.features import (
     METADATA_VERSIONS,
@@ -11,6 +18,9 @@ from tidelog.cluster.features import (
     parse_metadata_version,
     supported_features,
 )
+from tidelog.cluster.metadata.image import ConfigResource, ConfigResourceType, ControllerImage
+from tidelog.cluster.metadata.records.settings import ConfigRecord
+from tidelog.protocol.errors import ApiError
 
 UP, SAFE, UNSAFE = UpgradeType.UPGRADE, UpgradeType.SAFE_DOWNGRADE, UpgradeType.UNSAFE_DOWNGRADE
 
@@ -216,3 +226,65 @@ def test_all_levels_change_or_none_and_validation_changes_nothing() -> None:
     )
     assert (decision.records, decision.rows) == ([], None)
     assert host.image is before
+
+
+def test_a_controller_that_lacks_a_level_holds_it_back() -> None:
+    settings = ControllerSettings(node_id=1, voter_ids=(1, 2))
+    host = ClusterHost(settings=settings, features={"group.version": 0})
+    change = FeatureUpdate("group.version", 1)
+    assert update(host, change).endswith(
+        "controller 2 has not registered, and may not support this feature"
+    )
+    old = ControllerImage(2, b"2" * 16, (), (("metadata.version", 7, 30),))
+    host.decide(register_controller(old, host.image))
+    assert update(host, change).endswith("Controller 2 does not support this feature.")
+    new = old._replace(features=(("group.version", 0, 1), ("metadata.version", 7, 30)))
+    host.decide(register_controller(new, host.image))
+    assert not register_controller(new, host.image).records
+    assert update(host, change) == "ok"
+
+
+def test_controllers_register_from_3_7_on() -> None:
+    controller = ControllerImage(2, b"2" * 16, ())
+    host = ClusterHost(metadata_version=14)
+    with pytest.raises(ApiError, match="too old to support controller registrations"):
+        register_controller(controller, host.image)
+
+
+def test_eligible_leader_replicas_need_one_min_insync_replicas_for_all_brokers() -> None:
+    settings = ControllerSettings(1, broker_config={"min.insync.replicas": "3"})
+    host = ClusterHost(settings=settings, features=WITHOUT_ELIGIBLE_REPLICAS)
+    of_one = ConfigRecord(
+        resource_type=ConfigResourceType.BROKER,
+        resource_name="1",
+        name="min.insync.replicas",
+        value="2",
+    )
+    host.submit([of_one])
+    assert update(host, FeatureUpdate("eligible.leader.replicas.version", 1)) == "ok"
+    assert host.image.cluster_configs() == {"min.insync.replicas": "3"}
+    assert host.image.broker_configs(1) == {}
+
+
+@pytest.mark.parametrize(
+    ("resource", "cleared"),
+    [
+        (ConfigResource(ConfigResourceType.TOPIC, "orders"), ["orders"]),
+        (ConfigResource(ConfigResourceType.BROKER, ""), ["orders", "payments"]),
+    ],
+)
+def test_who_is_eligible_is_forgotten_when_min_insync_replicas_change(
+    resource: ConfigResource, cleared: list[str]
+) -> None:
+    host = ClusterHost([1, 2])
+    for name in ("orders", "payments"):
+        host.create(name, assignments={0: [1, 2]}, configs={"min.insync.replicas": "2"})
+    host.fence(2)
+    before = {name: host.partition(name) for name in ("orders", "payments")}
+    assert {each.eligible_leader_replicas for each in before.values()} == {(2,)}
+    change = ConfigChange(resource, [ConfigOperation("min.insync.replicas", 0, "1")])
+    host.decide(incremental_alter_configs([change], host.image, host.settings))
+    for name, partition in before.items():
+        now = host.partition(name)
+        assert now.eligible_leader_replicas == (() if name in cleared else (2,))
+        assert now.partition_epoch == partition.partition_epoch + (name in cleared)

@@ -499,7 +499,10 @@ def test_transactions_in_the_log_count_when_they_end(tmp_path: Path) -> None:
     metadata.close()
     again = opened(tmp_path)
     assert again.image.next_producer_id == 3000
+    # What is written now does not belong to the transaction that was left open.
+    commit(again, [ProducerIdsRecord(next_producer_id=4000)])
     again.close()
+    assert opened(tmp_path).image.next_producer_id == 4000
 
 
 def test_the_metadata_of_a_real_kafka_is_taken_over(tmp_path: Path) -> None:

@@ -109,7 +109,9 @@ def _next_state(
     if broker.fenced:
         if beat.wants_shut_down:
             return _Next.SHUTDOWN_NOW
-        return _Next.FENCED if beat.wants_fence or not is_caught_up else _Next.UNFENCED
+        # One that was fenced on its way down can only go down.
+        stays = beat.wants_fence or broker.in_controlled_shutdown or not is_caught_up
+        return _Next.FENCED if stays else _Next.UNFENCED
     if broker.in_controlled_shutdown:
         offset = heartbeats.shutdown_offset(broker)
         if (

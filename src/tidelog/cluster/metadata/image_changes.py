@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from tidelog.cluster.features import METADATA_VERSION
+from tidelog.cluster.features import KRAFT_VERSION, METADATA_VERSION
 from tidelog.cluster.metadata.image import (
     AclEntry,
     BrokerImage,
@@ -297,6 +297,8 @@ class ImageChanges:
         self._delta.configs.add(resource)
 
     def _replay_feature_level(self, record: settings.FeatureLevelRecord) -> None:
+        if record.name == KRAFT_VERSION:
+            return  # older Kafka wrote it by mistake; what counts is a control record (KAFKA-18979)
         copy = self._features = self._own(self._features)
         if record.feature_level or record.name == METADATA_VERSION:
             copy[record.name] = record.feature_level
