@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.cluster.cluster_host import ClusterHost, broker_uuid
+from tests.cluster.cluster_host import WITHOUT_ELIGIBLE_REPLICAS, ClusterHost, broker_uuid
 from tidelog.cluster.controller.broker_lifecycle import Heartbeat, fence_broker, heartbeat
 from tidelog.cluster.controller.broker_registrations import BrokerRegistration
 from tidelog.cluster.controller.config_changes import (
@@ -90,8 +90,11 @@ def partition_of(image: MetadataImage) -> PartitionImage:
 class ClusterModel:
     """Each method is a step; one that cannot be taken now does nothing."""
 
-    def __init__(self, min_insync_replicas: int = 2) -> None:
-        self.host = ClusterHost(BROKERS)
+    def __init__(self, min_insync_replicas: int = 2, *, has_eligible_replicas: bool = True) -> None:
+        """Without eligible leader replicas nothing helps against the loss of records in a crash."""
+        self.has_eligible_replicas = has_eligible_replicas
+        features = {} if has_eligible_replicas else WITHOUT_ELIGIBLE_REPLICAS
+        self.host = ClusterHost(BROKERS, features=features)
         self.host.create(
             TOPIC,
             assignments={0: [1, 2, 3]},
@@ -262,7 +265,7 @@ class ClusterModel:
             return
         self._end(broker)
         broker.stopped_cleanly = False
-        if keeps is None or keeps >= len(broker.log):
+        if keeps is None or keeps >= len(broker.log) or not self.has_eligible_replicas:
             return
         partition = self.partition
         holders = {*partition.isr, *partition.eligible_leader_replicas}
@@ -394,12 +397,18 @@ class ClusterModel:
         assert partition.leader == NO_LEADER or partition.leader in isr
         if partition.leader != NO_LEADER:
             assert self.image.brokers[partition.leader].is_active
-        for replica in isr:
-            assert self.image.brokers[replica].is_active, "in sync and not active"
-        enough = min(min_insync_replicas(self.image), len(replicas))
-        assert len(isr) < enough or not elr
-        if not self.is_disturbed:
-            assert len(isr | elr) >= enough, "too few are known to have everything"
+        if self.has_eligible_replicas:
+            for replica in isr:
+                assert self.image.brokers[replica].is_active, "in sync and not active"
+            enough = min(min_insync_replicas(self.image), len(replicas))
+            assert len(isr) < enough or not elr
+            if not self.is_disturbed:
+                assert len(isr | elr) >= enough, "too few are known to have everything"
+        else:
+            assert isr
+            assert not elr
+            if partition.leader == NO_LEADER:
+                assert len(isr) == 1, "one that is not in sync could lead"
         for replica in (isr | elr) - self.lossy:
             log = self.brokers[replica].log
             assert log[: len(self.committed)] == self.committed, "a candidate lacks records"

@@ -39,9 +39,14 @@ class ClusterHistory(RuleBasedStateMachine):
 
     model: ClusterModel
 
+    HAS_ELIGIBLE_REPLICAS = True
+
     @initialize(min_insync_replicas=st.integers(1, 3))
     def create(self, min_insync_replicas: int) -> None:
-        self.model = ClusterModel(min_insync_replicas)
+        self.model = ClusterModel(
+            min_insync_replicas, has_eligible_replicas=self.HAS_ELIGIBLE_REPLICAS
+        )
+        self.replicate(without=None, delivers=True)
 
     @rule(broker_id=BROKER)
     def fence(self, broker_id: int) -> None:
@@ -109,12 +114,20 @@ class ClusterHistory(RuleBasedStateMachine):
             if delivers:
                 model.deliver(0)
 
-    @rule(broker_id=BROKER)
-    def lose_sight_of(self, broker_id: int) -> None:
-        """A broker is fenced for a moment, and asks to be in sync again."""
-        self.model.fence(broker_id)
-        self.heartbeats()
-        self.replicate(without=None, delivers=False)
+    @rule(broker_ids=st.lists(BROKER, min_size=1, max_size=2, unique=True))
+    def lose_sight_of(self, broker_ids: list[int]) -> None:
+        """Brokers are fenced for a moment, one after the other; their leader wants to have them in
+        sync again."""
+        for broker_id in broker_ids:
+            self.model.fence(broker_id)
+            self.heartbeats()
+            self.replicate(without=None, delivers=False)
+
+    @rule(broker_id=BROKER, keeps=st.none() | st.integers(0, 6), serves=st.booleans())
+    def bounce(self, broker_id: int, keeps: int | None, serves: bool) -> None:
+        """A crash with a quick restart, before the controller has noticed."""
+        self.model.crash(broker_id, keeps)
+        self.restart(broker_id, serves)
 
     @rule()
     def elect_preferred(self) -> None:
@@ -134,8 +147,16 @@ class ClusterHistory(RuleBasedStateMachine):
             self.model.check()
 
 
+class OldClusterHistory(ClusterHistory):
+    """The same where eligible.leader.replicas.version is 0."""
+
+    HAS_ELIGIBLE_REPLICAS = False
+
+
 TestClusterHistory = ClusterHistory.TestCase
 TestClusterHistory.settings = settings(max_examples=150, stateful_step_count=50)
+TestOldClusterHistory = OldClusterHistory.TestCase
+TestOldClusterHistory.settings = settings(max_examples=60, stateful_step_count=50)
 
 
 def finds(examples_max: int = 400) -> bool:

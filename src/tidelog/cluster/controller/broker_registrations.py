@@ -15,7 +15,11 @@ from typing import NamedTuple, TypeAlias
 from tidelog.cluster.controller.broker_heartbeats import BrokerHeartbeats
 from tidelog.cluster.controller.controller_settings import ControllerSettings
 from tidelog.cluster.controller.decision import Decision
-from tidelog.cluster.controller.leadership import all_partitions, broker_goes, broker_lost_records
+from tidelog.cluster.controller.leadership import (
+    broker_goes,
+    broker_lost_records,
+    lone_broker_lost_records,
+)
 from tidelog.cluster.controller.partition_changes import PartitionChanges
 from tidelog.cluster.controller.registered_brokers import registered_broker
 from tidelog.cluster.directory_ids import is_reserved
@@ -30,7 +34,6 @@ from tidelog.cluster.features import (
 from tidelog.cluster.metadata.image import BrokerImage, Endpoint, MetadataImage
 from tidelog.cluster.metadata.image_records import broker_record
 from tidelog.cluster.metadata.records.brokers import UnregisterBrokerRecord
-from tidelog.cluster.metadata.records.topics import PartitionChangeRecord
 from tidelog.protocol.errors import ApiError, ErrorCode
 from tidelog.protocol.uuids import format_uuid
 
@@ -113,16 +116,8 @@ def _clean_up(
     stopped_cleanly = known is not None and known.epoch == registration.previous_epoch
     image = changes.rules.image
     if image.brokers.keys() == {broker_id}:
-        # Nobody else could lead meanwhile: leadership stays, and readers learn of an unclean stop
-        # from the leader epoch.
         if not stopped_cleanly:
-            changes.records += [
-                PartitionChangeRecord(
-                    partition_id=partition.partition, topic_id=topic.topic_id, leader=broker_id
-                )
-                for topic, partition in all_partitions(image)
-                if partition.leader == broker_id
-            ]
+            lone_broker_lost_records(broker_id, changes)
     elif stopped_cleanly or not changes.rules.has_eligible_replicas:
         broker_goes(broker_id, changes)
     else:

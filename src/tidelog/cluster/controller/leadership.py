@@ -30,12 +30,11 @@ def leads_anything(broker_id: int, image: MetadataImage) -> bool:
 
 def broker_goes(broker_id: int, changes: PartitionChanges) -> None:
     """Takes a broker that stops or is gone out of leadership and in-sync sets."""
-    image = changes.rules.image
     broker_leaves(
         broker_id,
         (
             (topic, partition)
-            for topic, partition in all_partitions(image)
+            for topic, partition in all_partitions(changes.rules.image)
             if broker_id in partition.isr or partition.leader == broker_id
         ),
         changes,
@@ -85,6 +84,18 @@ def broker_lost_records(broker_id: int, changes: PartitionChanges) -> None:
                     unclean_shutdowns=(broker_id,),
                 )
             )
+
+
+def lone_broker_lost_records(broker_id: int, changes: PartitionChanges) -> None:
+    """The only broker of a cluster stopped uncleanly. Nobody else can lead, so what it led it goes
+    on to lead, at a new leader epoch by which readers notice."""
+
+    def can_lead(replica: int) -> bool:
+        return replica == broker_id
+
+    for topic, partition in all_partitions(changes.rules.image):
+        if partition.leader == broker_id:
+            changes.add(PartitionChange(topic, partition, changes.rules, can_lead, new_epoch=True))
 
 
 def broker_comes(broker_id: int, changes: PartitionChanges) -> None:

@@ -140,6 +140,7 @@ class PartitionChange:
     removing: tuple[int, ...] | None = None
     adding: tuple[int, ...] | None = None
     recovery: int | None = None
+    new_epoch: bool = False  # even where the leader stays
     unclean_shutdowns: Sequence[int] = ()  # brokers that may have lost records
     directories: Mapping[int, bytes] = field(default_factory=dict)  # by replica, where they change
     unclean_election: UncleanElection | None = None
@@ -159,30 +160,21 @@ class PartitionChange:
             isr = tuple(replica for replica in isr if replica not in removing)
             removing = adding = ()
         elr = self._eligible(replicas, isr)
-
         leader, unclean = self._elect(replicas, isr, elr)
-        leader_change = NO_LEADER_CHANGE
         if leader in elr:
             isr = (leader,)
             elr = tuple(replica for replica in elr if replica != leader)
         elif unclean:
             isr, elr = (leader,), ()
-        if leader != before.leader:
-            leader_change = leader
-        elif replicas != before.replicas and not set(before.replicas) <= set(replicas):
-            leader_change = before.leader
         # Without eligible replicas the last one in sync stays in the set: only it has everything.
         if not isr and not rules.has_eligible_replicas:
             isr = tuple(replica for replica in before.isr if replica in replicas) or replicas[:1]
-        if (
-            rules.isr_shrink_raises_epoch
-            and leader_change == NO_LEADER_CHANGE
-            and not set(before.isr) <= set(isr)
-        ):
-            leader_change = before.leader
+        leader_change = NO_LEADER_CHANGE
+        if leader != before.leader or self._raises_epoch(replicas, isr):
+            leader_change = leader
 
         record = PartitionChangeRecord(partition_id=before.partition, topic_id=self.topic.topic_id)
-        changes = False
+        changes = self._set_assignment(record, replicas, removing, adding)
         if leader_change != NO_LEADER_CHANGE:
             record.leader = leader_change
             changes = True
@@ -196,23 +188,35 @@ class PartitionChange:
         if last_known != before.last_known_elr:
             record.last_known_elr = list(last_known)
             changes = True
-        if self._set_assignment(record, replicas, removing, adding):
-            changes = True
         recovery = before.leader_recovery_state if self.recovery is None else self.recovery
         if unclean:
             recovery = LeaderRecoveryState.RECOVERING
-            self.unclean_election = UncleanElection(
-                self.topic.name,
-                before.partition,
-                leader,
-                before.leader_epoch + 1,
-                before.isr,
-                leader in before.last_known_elr,
-            )
+            self.unclean_election = self._unclean_election(leader)
         if recovery != before.leader_recovery_state:
             record.leader_recovery_state = recovery
             changes = True
         return record if changes else None
+
+    def _raises_epoch(self, replicas: tuple[int, ...], isr: tuple[int, ...]) -> bool:
+        """Whether a leader that stays gets a new epoch."""
+        before = self.before
+        if self.new_epoch:
+            return True
+        if replicas != before.replicas and not set(before.replicas) <= set(replicas):
+            return True
+        # Brokers before 3.6 needed one for a smaller in-sync set (KAFKA-15021).
+        return self.rules.isr_shrink_raises_epoch and not set(before.isr) <= set(isr)
+
+    def _unclean_election(self, leader: int) -> UncleanElection:
+        before = self.before
+        return UncleanElection(
+            self.topic.name,
+            before.partition,
+            leader,
+            before.leader_epoch + 1,
+            before.isr,
+            leader in before.last_known_elr,
+        )
 
     def _eligible(self, replicas: Sequence[int], isr: Sequence[int]) -> tuple[int, ...]:
         """Who has all that is committed without being in sync, before the election."""
@@ -270,7 +274,7 @@ class PartitionChange:
         last_known = self.before.last_known_elr
         if not self.rules.has_eligible_replicas:
             return last_known
-        if leader_change == NO_LEADER and not last_known:
+        if leader_change == NO_LEADER and self.before.leader != NO_LEADER and not last_known:
             return (self.before.leader,)
         if leader_change >= 0 and last_known:
             return ()
