@@ -26,6 +26,7 @@ from tidelog.cluster.controller.config_changes import (
 )
 from tidelog.cluster.controller.decision import Decision
 from tidelog.cluster.controller.elections import PREFERRED_ELECTION, elect_leaders
+from tidelog.cluster.controller.feature_changes import FeatureUpdate, UpgradeType, update_features
 from tidelog.cluster.controller.isr_changes import IsrChange, alter_partitions
 from tidelog.cluster.controller.reassignments import Reassignment, alter_partition_reassignments
 from tidelog.cluster.metadata.image import (
@@ -116,6 +117,7 @@ class ClusterModel:
         self.proposals: list[Proposal] = []
         self.lossy: set[int] = set()  # have lost records, and the controller has not heard of it
         self.is_disturbed = False  # something took replicas away that were in sync
+        self.was_toggled = False
         self._values = 0
         self._incarnations = 1
 
@@ -186,6 +188,15 @@ class ClusterModel:
         change = ConfigChange(resource, [ConfigOperation("min.insync.replicas", 0, str(count))])
         self.is_disturbed = True
         self._decide(incremental_alter_configs([change], self.image, self.host.settings))
+
+    def set_eligible_replicas(self, level: int) -> None:
+        """The feature is turned on or off."""
+        name = "eligible.leader.replicas.version"
+        current = self.image.finalized_level(name)
+        kind = UpgradeType.SAFE_DOWNGRADE if level < current else UpgradeType.UPGRADE
+        self.was_toggled = self.is_disturbed = True
+        update = FeatureUpdate(name, level, kind)
+        self._decide(update_features([update], self.image, self.host.settings))
 
     def deliver(self, index: int) -> None:
         """One of the proposals on their way arrives and is answered."""
@@ -397,7 +408,9 @@ class ClusterModel:
         assert partition.leader == NO_LEADER or partition.leader in isr
         if partition.leader != NO_LEADER:
             assert self.image.brokers[partition.leader].is_active
-        if self.has_eligible_replicas:
+        if self.was_toggled:
+            pass  # sets may be left as the other level makes them
+        elif self.has_eligible_replicas:
             for replica in isr:
                 assert self.image.brokers[replica].is_active, "in sync and not active"
             enough = min(min_insync_replicas(self.image), len(replicas))

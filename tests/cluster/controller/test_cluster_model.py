@@ -153,10 +153,20 @@ class OldClusterHistory(ClusterHistory):
     HAS_ELIGIBLE_REPLICAS = False
 
 
+class ToggledClusterHistory(OldClusterHistory):
+    """The same where it is turned on and off."""
+
+    @rule(level=st.integers(0, 1))
+    def set_eligible_replicas(self, level: int) -> None:
+        self.model.set_eligible_replicas(level)
+
+
 TestClusterHistory = ClusterHistory.TestCase
 TestClusterHistory.settings = settings(max_examples=150, stateful_step_count=50)
 TestOldClusterHistory = OldClusterHistory.TestCase
 TestOldClusterHistory.settings = settings(max_examples=60, stateful_step_count=50)
+TestToggledClusterHistory = ToggledClusterHistory.TestCase
+TestToggledClusterHistory.settings = settings(max_examples=60, stateful_step_count=50)
 
 
 def finds(examples_max: int = 400) -> bool:

@@ -172,6 +172,32 @@ def test_without_the_feature_the_last_in_sync_replica_stays_and_nobody_is_eligib
     assert after.last_known_elr == ()
 
 
+def test_replicas_that_were_eligible_when_the_feature_was_turned_off_may_still_lead() -> None:
+    host = ClusterHost([1, 2, 3], features=WITHOUT_ELIGIBLE_REPLICAS)
+    before = partition(leader=-1, isr=(), eligible_leader_replicas=(2, 3), last_known_elr=(1,))
+    host.fence(2)
+    host.fence(3)
+    assert changed(host, before) is None, "1 may lack records"
+    assert changed(host, before, isr=()) is None, "nobody is in sync because of that"
+    after = changed(host, before, unclean_shutdowns=(3,))
+    assert after is not None
+    assert after.eligible_leader_replicas == (2,)
+    host.unfence(2)
+    after = changed(host, before)
+    assert after is not None
+    assert (after.leader, after.isr, after.eligible_leader_replicas) == (2, (2,), ())
+
+
+def test_a_partition_without_a_leader_that_loses_a_replica_has_no_last_leader_for_it() -> None:
+    host = ClusterHost([1, 2, 3])
+    for broker_id in (1, 2, 3):
+        host.fence(broker_id)
+    before = partition(leader=-1, isr=(), eligible_leader_replicas=(1, 2))
+    after = changed(host, before, replicas=(1, 2))
+    assert after is not None
+    assert (after.leader, after.leader_epoch, after.last_known_elr) == (-1, 6, ())
+
+
 def test_replicas_that_a_finished_reassignment_takes_away_are_not_eligible() -> None:
     before = partition(
         replicas=(3, 1, 2), isr=(1, 2), removing_replicas=(1, 2), adding_replicas=(3,)

@@ -118,7 +118,7 @@ def _clean_up(
     if image.brokers.keys() == {broker_id}:
         if not stopped_cleanly:
             lone_broker_lost_records(broker_id, changes)
-    elif stopped_cleanly or not changes.rules.has_eligible_replicas:
+    elif stopped_cleanly:
         broker_goes(broker_id, changes)
     else:
         broker_lost_records(broker_id, changes)

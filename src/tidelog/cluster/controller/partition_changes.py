@@ -166,9 +166,11 @@ class PartitionChange:
             elr = tuple(replica for replica in elr if replica != leader)
         elif unclean:
             isr, elr = (leader,), ()
-        # Without eligible replicas the last one in sync stays in the set: only it has everything.
-        if not isr and not rules.has_eligible_replicas:
-            isr = tuple(replica for replica in before.isr if replica in replicas) or replicas[:1]
+        if not rules.has_eligible_replicas:
+            # The last one in sync stays in the set: only it has everything.
+            if not isr and before.isr:
+                isr = tuple(each for each in before.isr if each in replicas) or replicas[:1]
+            elr = () if isr else elr
         leader_change = NO_LEADER_CHANGE
         if leader != before.leader or self._raises_epoch(replicas, isr):
             leader_change = leader
@@ -221,12 +223,14 @@ class PartitionChange:
     def _eligible(self, replicas: Sequence[int], isr: Sequence[int]) -> tuple[int, ...]:
         """Who has all that is committed without being in sync, before the election."""
         rules, before = self.rules, self.before
-        if not rules.has_eligible_replicas:
-            return ()
-        min_isr = min(rules.of(self.topic.name).min_insync_replicas, len(replicas))
-        if len(isr) >= min_isr:
-            return ()
-        candidates = {*before.eligible_leader_replicas, *before.isr}
+        candidates = set(before.eligible_leader_replicas)
+        if rules.has_eligible_replicas:
+            min_isr = min(rules.of(self.topic.name).min_insync_replicas, len(replicas))
+            if len(isr) >= min_isr:
+                return ()
+            candidates |= {*before.isr}
+        elif isr or before.isr:
+            return ()  # else they are left from before the feature was turned off, and all there is
         candidates -= {*isr, *self.unclean_shutdowns}
         # What a finished reassignment takes away has no more to say.
         return tuple(sorted(candidates & {*replicas}))

@@ -279,6 +279,7 @@ class ImageChanges:
             features=_feature_ranges(record.features),
             zk_migration_ready=record.zk_migration_ready,
         )
+        self._delta.controllers.add(record.controller_id)
 
     # Settings
 
