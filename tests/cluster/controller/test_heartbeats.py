@@ -94,12 +94,25 @@ def test_a_controller_that_takes_over_waits_a_session_for_brokers_that_served() 
     host.register(3)
     host.heartbeats = BrokerHeartbeats(SESSION_MS)
     host.now_ms = 50_000
-    host.heartbeats.activate(host.image, host.now_ms, own_broker_id=1)
+    host.heartbeats.activate(host.image, host.now_ms, dead_broker_ids=[1])
     assert host.heartbeats.has_session(host.image.brokers[2], host.now_ms)
-    for broker_id in (1, 3):  # an earlier process of this node, and one that was fenced
+    for broker_id in (1, 3):  # one that is known to be dead, and one that was fenced
         assert not host.heartbeats.has_session(host.image.brokers[broker_id], host.now_ms)
+    assert (expire(host), expire(host)) == (1, None)
     host.now_ms += SESSION_MS + 1
     assert (expire(host), expire(host)) == (2, None)
+
+
+def test_a_broker_whose_fencing_was_not_committed_is_fenced_again() -> None:
+    host = ClusterHost([1, 2])
+    beat(host, 1)
+    beat(host, 2)
+    host.now_ms = SESSION_MS + 1
+    beat(host, 1)
+    failed = fence_expired_broker(host.image, host.settings, host.heartbeats, now_ms=host.now_ms)
+    assert failed.rows == 2
+    assert expire(host) == 2
+    assert host.image.brokers[2].fenced
 
 
 def test_a_broker_that_cannot_be_reached_is_fenced_at_once() -> None:

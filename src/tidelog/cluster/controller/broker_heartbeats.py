@@ -9,6 +9,8 @@ images have to be before it may stop.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from tidelog.cluster.metadata.image import BrokerImage, MetadataImage
 
 SESSION_TIMEOUT_MS = 9000  # Kafka's default of broker.session.timeout.ms
@@ -36,16 +38,18 @@ class BrokerHeartbeats:
         self.session_timeout_ms = session_timeout_ms
         self._sessions: dict[int, _Session] = {}
 
-    def activate(self, image: MetadataImage, now_ms: int, own_broker_id: int | None = None) -> None:
+    def activate(
+        self, image: MetadataImage, now_ms: int, dead_broker_ids: Collection[int] = ()
+    ) -> None:
         """Begins with what the image says, when this controller takes over.
 
-        `own_broker_id` is the broker of this very process: an incarnation of it that the image
-        knows is of an earlier process, and dead.
+        `dead_broker_ids` are brokers that need not be waited for: the incarnation that the image
+        has of this node's own broker, if that was an earlier process.
         """
         self._sessions = {}
         for broker in image.brokers.values():
             session = self._session(broker.broker_id, broker.epoch)
-            if not broker.fenced and broker.broker_id != own_broker_id:
+            if not broker.fenced and broker.broker_id not in dead_broker_ids:
                 session.last_contact_ms = now_ms
 
     def _session(self, broker_id: int, epoch: int) -> _Session:
@@ -87,26 +91,19 @@ class BrokerHeartbeats:
 
         One at a time: the next is to be decided on the image without this one.
         """
-        for broker_id, session in self._sessions.items():
-            broker = image.brokers.get(broker_id)
-            if (
-                broker is not None
-                and not broker.fenced
-                and session.epoch == broker.epoch
-                and session.last_contact_ms is not None
-                and not self._lives(session, now_ms)
-            ):
-                return broker_id
+        for broker in image.brokers.values():
+            if not broker.fenced and not self.has_session(broker, now_ms):
+                return broker.broker_id
         return None
 
     def next_expiry_ms(self, image: MetadataImage) -> int | None:
-        """When `expired` is to be asked next if nobody is heard of before."""
+        """When `expired` is to be asked next if nobody is heard of before; None for never."""
         times = [
             session.last_contact_ms
-            for broker_id, session in self._sessions.items()
-            if session.last_contact_ms is not None
-            and (broker := image.brokers.get(broker_id)) is not None
-            and not broker.fenced
+            for broker in image.brokers.values()
+            if not broker.fenced
+            and (session := self._sessions.get(broker.broker_id)) is not None
+            and session.last_contact_ms is not None
         ]
         return min(times) + self.session_timeout_ms + 1 if times else None
 

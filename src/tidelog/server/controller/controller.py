@@ -108,7 +108,8 @@ class Controller:
 
     def activate(self) -> None:
         """Takes over: brokers have their sessions again, and what every cluster has is written."""
-        self.heartbeats.activate(self.latest, self.now_ms(), self.settings.node_id)
+        # The own broker has not registered yet: who is in its place was an earlier process.
+        self.heartbeats.activate(self.latest, self.now_ms(), (self.settings.node_id,))
         self._metadata.propose(first_cluster_settings(self.latest, self.settings))
 
     def ask(self, body: Message, context: RequestContext | None) -> Promise[Any]:
