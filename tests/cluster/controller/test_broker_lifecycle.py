@@ -69,6 +69,17 @@ def test_a_broker_that_does_not_name_a_feature_of_the_cluster_is_refused() -> No
         host.registering(registration)
 
 
+def test_a_broker_that_does_not_know_voters_in_the_log_is_refused() -> None:
+    host = ClusterHost([1])
+    host.image = host.image.with_kraft_version(1)
+    features = tuple(each for each in host.image.brokers[1].features if each[0] != "kraft.version")
+    registration = BrokerRegistration(
+        2, broker_uuid(1), (), log_dirs=(broker_uuid(200),), features=features
+    )
+    with pytest.raises(ApiError, match=r"version 1 of kraft\.version.* between 0 and 0"):
+        host.registering(registration)
+
+
 def fences_and_unfences(host: ClusterHost) -> list[str]:
     host.create("orders", assignments={0: [1, 2, 3]})
     transcript = []

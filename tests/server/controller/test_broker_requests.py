@@ -70,6 +70,7 @@ def registration(node: RunningNode, incarnation: bytes = b"I" * 16) -> BrokerReg
             Feature(name="metadata.version", min_supported_version=7, max_supported_version=30),
             Feature(name="eligible.leader.replicas.version", max_supported_version=1),
             Feature(name="group.version", max_supported_version=1),
+            Feature(name="kraft.version", max_supported_version=1),
             Feature(name="transaction.version", max_supported_version=2),
         ],
         log_dirs=DIRECTORIES,

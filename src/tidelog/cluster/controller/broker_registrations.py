@@ -24,7 +24,6 @@ from tidelog.cluster.controller.partition_changes import PartitionChanges
 from tidelog.cluster.controller.registered_brokers import registered_broker
 from tidelog.cluster.directory_ids import is_reserved
 from tidelog.cluster.features import (
-    KRAFT_VERSION,
     METADATA_VERSION,
     MV_LOG_DIRECTORIES,
     NOT_SUPPORTED,
@@ -158,7 +157,7 @@ def _check_features(registration: BrokerRegistration, image: MetadataImage) -> N
     levels = {**dict.fromkeys(ranges, 0), **image.features}
     for name, level in levels.items():
         supported = ranges.get(name, NOT_SUPPORTED)
-        if name != KRAFT_VERSION and level not in supported:
+        if level not in supported:
             raise ApiError(
                 ErrorCode.UNSUPPORTED_VERSION,
                 f"Unable to register because the broker does not support finalized version {level} "
