@@ -8,7 +8,13 @@ from random import Random
 from typing import TypeVar
 
 from tidelog.cluster.controller.broker_heartbeats import BrokerHeartbeats
-from tidelog.cluster.controller.broker_lifecycle import fence_broker, unfence_broker
+from tidelog.cluster.controller.broker_lifecycle import (
+    BrokerState,
+    Heartbeat,
+    fence_broker,
+    heartbeat,
+    unfence_broker,
+)
 from tidelog.cluster.controller.broker_registrations import BrokerRegistration, register_broker
 from tidelog.cluster.controller.controller_settings import ControllerSettings
 from tidelog.cluster.controller.decision import Decision, UncleanElection
@@ -102,6 +108,25 @@ class ClusterHost:
             self.heartbeats,
             now_ms=self.now_ms,
             next_offset=self.image.offset + 1,
+        )
+
+    def beat(self, broker_id: int, offset: int | None = None, **wants: object) -> BrokerState:
+        """A heartbeat; the broker's image is as new as the controller's unless told otherwise."""
+        beat = Heartbeat(
+            broker_id,
+            self.image.brokers[broker_id].epoch,
+            self.image.offset if offset is None else offset,
+            **wants,  # type: ignore[arg-type]
+        )
+        return self.decide(
+            heartbeat(
+                beat,
+                self.image,
+                self.settings,
+                self.heartbeats,
+                now_ms=self.now_ms,
+                next_offset=self.image.offset + 1,
+            )
         )
 
     def unfence(self, broker_id: int) -> None:
