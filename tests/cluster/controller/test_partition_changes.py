@@ -163,6 +163,16 @@ def test_an_unclean_election_leaves_nobody_eligible() -> None:
     assert after.last_known_elr == ()
 
 
+def test_it_leaves_nobody_eligible_even_if_it_takes_one_who_was() -> None:
+    host = ClusterHost([1, 2, 3])
+    host.fence(1)
+    before = partition(leader=-1, isr=(1,), eligible_leader_replicas=(2, 3), last_known_elr=(1,))
+    after = changed(host, before, election=Election.UNCLEAN)
+    assert after is not None
+    assert (after.leader, after.isr, after.eligible_leader_replicas) == (2, (2,), ())
+    assert after.leader_recovery_state == LeaderRecoveryState.RECOVERING
+
+
 def test_without_the_feature_the_last_in_sync_replica_stays_and_nobody_is_eligible() -> None:
     host = ClusterHost([1, 2, 3], features=WITHOUT_ELIGIBLE_REPLICAS)
     host.fence(1)

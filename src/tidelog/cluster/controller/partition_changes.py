@@ -161,11 +161,11 @@ class PartitionChange:
             removing = adding = ()
         elr = self._eligible(replicas, isr)
         leader, unclean = self._elect(replicas, isr, elr)
-        if leader in elr:
+        if unclean:
+            isr, elr = (leader,), ()
+        elif leader in elr:
             isr = (leader,)
             elr = tuple(replica for replica in elr if replica != leader)
-        elif unclean:
-            isr, elr = (leader,), ()
         if not rules.has_eligible_replicas:
             # The last one in sync stays in the set: only it has everything.
             if not isr and before.isr:
