@@ -65,7 +65,7 @@ def test_brokers_that_stop_or_whose_directories_are_cordoned_get_nothing() -> No
     ]
     placed = place_replicas(brokers, 8, 2, Random(1))
     assert {replica for replicas in placed for replica in replicas} == {1, 4}
-    with pytest.raises(ApiError, match="only 2 broker.* log directories cordoned"):
+    with pytest.raises(ApiError, match=r"only 2 broker.* log directories cordoned"):
         place_replicas(brokers, 1, 3, Random(1))
 
 
