@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from random import Random
 from typing import TypeVar
 
+from tidelog.cluster.controller.broker_heartbeats import BrokerHeartbeats
 from tidelog.cluster.controller.broker_lifecycle import (
-    BrokerRegistration,
+    BrokerState,
+    Heartbeat,
     fence_broker,
-    register_broker,
+    heartbeat,
     unfence_broker,
 )
+from tidelog.cluster.controller.broker_registrations import BrokerRegistration, register_broker
 from tidelog.cluster.controller.controller_settings import ControllerSettings
-from tidelog.cluster.controller.decision import Decision
+from tidelog.cluster.controller.decision import Decision, UncleanElection
 from tidelog.cluster.controller.topic_changes import NewTopic, create_topics
 from tidelog.cluster.features import DEFAULT_METADATA_VERSION, initial_levels
 from tidelog.cluster.metadata.image import Endpoint, MetadataDelta, MetadataImage, PartitionImage
@@ -23,6 +26,8 @@ from tidelog.protocol.errors import ApiError
 from tidelog.protocol.schema import Message
 
 Rows = TypeVar("Rows")
+
+WITHOUT_ELIGIBLE_REPLICAS = {"eligible.leader.replicas.version": 0}
 
 
 def broker_uuid(number: int) -> bytes:
@@ -39,6 +44,7 @@ class ClusterHost:
         racks: Sequence[str | None] = (),
         settings: ControllerSettings | None = None,
         metadata_version: int = DEFAULT_METADATA_VERSION,
+        features: Mapping[str, int] | None = None,
     ) -> None:
         ids = itertools.count(1000)
         self.settings = settings or ControllerSettings(node_id=broker_ids[0])
@@ -47,10 +53,13 @@ class ClusterHost:
         self.image = MetadataImage()
         self.delta = MetadataDelta()
         self.records: list[Message] = []
+        self.heartbeats = BrokerHeartbeats()
+        self.now_ms = 0
+        self.unclean_elections: list[UncleanElection] = []
         self.submit(
             [
                 FeatureLevelRecord(name=name, feature_level=level)
-                for name, level in initial_levels(metadata_version).items()
+                for name, level in initial_levels(metadata_version, features).items()
             ]
         )
         for broker_id, rack in itertools.zip_longest(broker_ids, racks):
@@ -67,6 +76,7 @@ class ClusterHost:
     def decide(self, decision: Decision[Rows]) -> Rows:
         """Makes the decision a fact and returns its rows."""
         self.submit(decision.records)
+        self.unclean_elections += decision.unclean_elections
         return decision.rows
 
     def register(
@@ -87,7 +97,37 @@ class ClusterHost:
             tuple(broker_uuid(100 * broker_id + index) for index in range(log_dirs)),
             previous_epoch=known.epoch if known is not None and stopped_cleanly else -1,
         )
-        return self.decide(register_broker(registration, self.image, self.image.offset + 1))
+        return self.decide(self.registering(registration))
+
+    def registering(self, registration: BrokerRegistration) -> Decision[int]:
+        """The decision on a registration, which is not a fact yet."""
+        return register_broker(
+            registration,
+            self.image,
+            self.settings,
+            self.heartbeats,
+            now_ms=self.now_ms,
+            next_offset=self.image.offset + 1,
+        )
+
+    def beat(self, broker_id: int, offset: int | None = None, **wants: object) -> BrokerState:
+        """A heartbeat; the broker's image is as new as the controller's unless told otherwise."""
+        beat = Heartbeat(
+            broker_id,
+            self.image.brokers[broker_id].epoch,
+            self.image.offset if offset is None else offset,
+            **wants,  # type: ignore[arg-type]
+        )
+        return self.decide(
+            heartbeat(
+                beat,
+                self.image,
+                self.settings,
+                self.heartbeats,
+                now_ms=self.now_ms,
+                next_offset=self.image.offset + 1,
+            )
+        )
 
     def unfence(self, broker_id: int) -> None:
         epoch = self.image.brokers[broker_id].epoch
@@ -115,6 +155,10 @@ class ClusterHost:
             f"{topic}-{index}: leader {partition.leader} at epoch {partition.leader_epoch}, "
             f"replicas {list(partition.replicas)}, isr {list(partition.isr)}"
         )
+        if partition.eligible_leader_replicas:
+            line += f", eligible {list(partition.eligible_leader_replicas)}"
+        if partition.last_known_elr:
+            line += f", last led by {list(partition.last_known_elr)}"
         if partition.adding_replicas:
             line += f", adding {list(partition.adding_replicas)}"
         if partition.removing_replicas:

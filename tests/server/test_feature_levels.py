@@ -66,6 +66,7 @@ def test_a_cluster_can_start_without_the_new_group_protocol(start_node: StartNod
     node = start_node({"initial.feature.levels": "group.version=0"})
     assert finalized_level(node, "group.version") == 0
     assert finalized_features(node) == {
+        "eligible.leader.replicas.version": 1,
         "kraft.version": 1,
         "metadata.version": 30,
         "transaction.version": 2,

@@ -122,7 +122,7 @@ def test_api_versions_tells_the_levels_of_every_feature(start_node: StartNode) -
         old, new = client.call(request, 3), client.call(request, 4)
     supported = {each.name: (each.min_version, each.max_version) for each in new.supported_features}
     assert supported == {
-        "eligible.leader.replicas.version": (0, 0),
+        "eligible.leader.replicas.version": (0, 1),
         "group.version": (0, 1),
         "kraft.version": (0, 1),
         "metadata.version": (7, 30),
@@ -136,6 +136,7 @@ def test_api_versions_tells_the_levels_of_every_feature(start_node: StartNode) -
         for each in new.finalized_features
     }
     assert finalized == {
+        "eligible.leader.replicas.version": (1, 1),
         "group.version": (1, 1),
         "kraft.version": (1, 1),
         "metadata.version": (30, 30),

@@ -1,5 +1,6 @@
 """What clients are told of a partition whose replicas are not all well."""
 
+from tidelog.cluster.directory_ids import LOST, MIGRATING, UNASSIGNED
 from tidelog.cluster.metadata.image import BrokerImage, Endpoint, MetadataImage, PartitionImage
 from tidelog.protocol.errors import ErrorCode
 from tidelog.server.partition_view import partition_view
@@ -57,7 +58,13 @@ def test_a_replica_on_a_failed_directory_is_offline() -> None:
 
 
 def test_a_replica_without_an_assigned_directory_is_not() -> None:
-    unassigned = PARTITION._replace(directories=(bytes(16), bytes(15) + b"\x02"))
+    unassigned = PARTITION._replace(directories=(MIGRATING, UNASSIGNED))
     assert (
         partition_view(image(broker(1), broker(2)), unassigned, "PLAINTEXT").offline_replicas == []
     )
+
+
+def test_a_replica_on_one_of_the_failed_directories_is_offline() -> None:
+    lost = PARTITION._replace(directories=(MIGRATING, LOST))
+    brokers = image(broker(1), broker(2))
+    assert partition_view(brokers, lost, "PLAINTEXT").offline_replicas == [2]

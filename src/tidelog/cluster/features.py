@@ -24,7 +24,9 @@ STREAMS_VERSION = "streams.version"
 # What a metadata.version allows for the first time.
 MV_SCRAM = 11
 MV_ISR_SHRINK_KEEPS_EPOCH = 12
+MV_CONTROLLER_REGISTRATION = 15
 MV_LOG_DIRECTORIES = 17
+MV_CORDONED_LOG_DIRECTORIES = 30
 
 
 class FeatureError(TidelogError):
@@ -47,7 +49,7 @@ class LevelRange(NamedTuple):
 NOT_SUPPORTED = LevelRange(0, 0)
 
 SUPPORTED_FEATURES: dict[str, LevelRange] = {
-    ELIGIBLE_LEADER_REPLICAS_VERSION: NOT_SUPPORTED,
+    ELIGIBLE_LEADER_REPLICAS_VERSION: LevelRange(0, 1),
     GROUP_VERSION: LevelRange(0, 1),
     KRAFT_VERSION: LevelRange(0, 1),
     METADATA_VERSION: LevelRange(7, 30),

@@ -13,7 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tidelog.cluster.controller.broker_lifecycle import feature_ranges
+from tidelog.cluster.controller.broker_heartbeats import BrokerHeartbeats
+from tidelog.cluster.controller.broker_registrations import feature_ranges
 from tidelog.cluster.controller.config_changes import MIN_INSYNC_REPLICAS
 from tidelog.cluster.controller.controller_settings import ControllerSettings
 from tidelog.cluster.features import METADATA_VERSION
@@ -284,8 +285,13 @@ class Node:
             self.controller_settings,
             self.quotas,
             self.world.random,
+            heartbeats=BrokerHeartbeats(),
+            now_ms=lambda: int(self.world.monotonic() * 1000),
             config_layers=lambda: broker_config_layers(self),
             on_exception=lambda: self.log.exception("controller_failed"),
+            on_unclean_election=lambda election: self.log.warning(
+                "unclean_leader_election", **election._asdict()
+            ),
         )
         controller.activate()
         self.controller = ControllerChannel(controller, local)

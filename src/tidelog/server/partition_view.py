@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from tidelog.cluster.directory_ids import is_online
 from tidelog.cluster.metadata.image import NO_LEADER, BrokerImage, MetadataImage, PartitionImage
 from tidelog.protocol.errors import ErrorCode
-
-# Directory ids below this are Kafka's marks for "unassigned", "lost" and "migrating".
-_FIRST_DIRECTORY_ID = (100).to_bytes(16, "big")
 
 
 class PartitionView(NamedTuple):
@@ -49,7 +47,6 @@ def _is_offline(
 ) -> bool:
     if broker is None or broker.fenced or broker.endpoint(listener) is None:
         return True
-    if place >= len(partition.directories) or not broker.log_dirs:
+    if place >= len(partition.directories):
         return False
-    directory = partition.directories[place]
-    return directory >= _FIRST_DIRECTORY_ID and directory not in broker.log_dirs
+    return not is_online(partition.directories[place], broker.log_dirs)

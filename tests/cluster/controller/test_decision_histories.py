@@ -10,11 +10,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from tidelog.cluster.controller.broker_lifecycle import (
+from tidelog.cluster.controller.broker_heartbeats import BrokerHeartbeats
+from tidelog.cluster.controller.broker_lifecycle import fence_broker, unfence_broker
+from tidelog.cluster.controller.broker_registrations import (
     BrokerRegistration,
-    fence_broker,
     register_broker,
-    unfence_broker,
     unregister_broker,
 )
 from tidelog.cluster.controller.config_changes import (
@@ -118,10 +118,19 @@ class DecisionHistory(RuleBasedStateMachine):
             broker_id,
             next(self._incarnations).to_bytes(16, "big"),
             (Endpoint("PLAINTEXT", "localhost", 9000 + broker_id),),
-            log_dirs=(broker_id.to_bytes(16, "big"),),
+            log_dirs=((1000 + broker_id).to_bytes(16, "big"),),
             previous_epoch=known.epoch if known is not None and stopped_cleanly else -1,
         )
-        self._propose(lambda: register_broker(registration, self.image, self.metadata.next_offset))
+        self._propose(
+            lambda: register_broker(
+                registration,
+                self.image,
+                self.settings,
+                BrokerHeartbeats(),
+                now_ms=0,
+                next_offset=self.metadata.next_offset,
+            )
+        )
 
     @rule(broker_id=BROKERS)
     def unfence(self, broker_id: int) -> None:
@@ -191,7 +200,7 @@ class DecisionHistory(RuleBasedStateMachine):
 
     @rule(election_type=st.sampled_from([PREFERRED_ELECTION, UNCLEAN_ELECTION]))
     def elect(self, election_type: int) -> None:
-        self._propose(lambda: elect_leaders(election_type, None, self.image))
+        self._propose(lambda: elect_leaders(election_type, None, self.image, self.settings))
 
     @rule(
         name=TOPICS,
@@ -225,8 +234,9 @@ class DecisionHistory(RuleBasedStateMachine):
         for topic in image.topics_by_name.values():
             for index, partition in enumerate(topic.partitions):
                 assert partition.partition == index
-                assert partition.isr
-                assert set(partition.isr) <= set(partition.replicas)
+                eligible = set(partition.eligible_leader_replicas)
+                assert set(partition.isr) | eligible <= set(partition.replicas)
+                assert not set(partition.isr) & eligible
                 assert partition.leader in (*partition.isr, NO_LEADER)
                 assert len(partition.directories) == len(partition.replicas)
                 now = (partition.leader_epoch, partition.partition_epoch)

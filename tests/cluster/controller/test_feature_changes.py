@@ -2,17 +2,25 @@ from dataclasses import replace
 
 import pytest
 
-from tests.cluster.cluster_host import ClusterHost, outcome
+from tests.cluster.cluster_host import WITHOUT_ELIGIBLE_REPLICAS, ClusterHost, outcome
+from tidelog.cluster.controller.config_changes import (
+    ConfigChange,
+    ConfigOperation,
+    incremental_alter_configs,
+)
+from tidelog.cluster.controller.controller_registrations import register_controller
+from tidelog.cluster.controller.controller_settings import ControllerSettings
 from tidelog.cluster.controller.feature_changes import FeatureUpdate, UpgradeType, update_features
 from tidelog.cluster.features import (
     METADATA_VERSIONS,
-    SUPPORTED_FEATURES,
     FeatureError,
-    LevelRange,
     initial_levels,
     parse_metadata_version,
     supported_features,
 )
+from tidelog.cluster.metadata.image import ConfigResource, ConfigResourceType, ControllerImage
+from tidelog.cluster.metadata.records.settings import ConfigRecord
+from tidelog.protocol.errors import ApiError
 
 UP, SAFE, UNSAFE = UpgradeType.UPGRADE, UpgradeType.SAFE_DOWNGRADE, UpgradeType.UNSAFE_DOWNGRADE
 
@@ -23,6 +31,7 @@ def update(host: ClusterHost, *updates: FeatureUpdate) -> str:
 
 def test_a_new_cluster_has_the_levels_of_kafka_4_3() -> None:
     assert ClusterHost().image.features == {
+        "eligible.leader.replicas.version": 1,
         "metadata.version": 30,
         "group.version": 1,
         "transaction.version": 2,
@@ -41,7 +50,7 @@ def test_the_supported_metadata_versions_are_those_that_are_known_by_name() -> N
 def test_a_broker_registers_every_feature_with_what_it_supports_of_it() -> None:
     registered = ClusterHost().image.brokers[1].features
     assert {name: (lowest, highest) for name, lowest, highest in registered} == {
-        "eligible.leader.replicas.version": (0, 0),
+        "eligible.leader.replicas.version": (0, 1),
         "group.version": (0, 1),
         "kraft.version": (0, 1),
         "metadata.version": (7, 30),
@@ -92,7 +101,11 @@ def test_an_older_metadata_version_starts_with_the_features_of_its_time(
 
 def test_levels_of_a_new_cluster_can_be_chosen_one_by_one() -> None:
     levels = initial_levels(30, {"group.version": 0, "transaction.version": 1})
-    assert levels == {"metadata.version": 30, "transaction.version": 1}
+    assert levels == {
+        "metadata.version": 30,
+        "transaction.version": 1,
+        "eligible.leader.replicas.version": 1,
+    }
     with pytest.raises(FeatureError, match=r"feature: no\.such\. Supported features are"):
         initial_levels(30, {"no.such": 1})
     with pytest.raises(
@@ -187,14 +200,9 @@ def test_a_broker_that_lacks_a_level_holds_it_back() -> None:
     )
 
 
-def test_a_feature_waits_for_those_it_depends_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_feature_waits_for_those_it_depends_on() -> None:
     name = "eligible.leader.replicas.version"
-    monkeypatch.setitem(SUPPORTED_FEATURES, name, LevelRange(0, 1))
     host = ClusterHost(metadata_version=22)
-    broker = host.image.brokers[1]
-    host.image = replace(
-        host.image, brokers={1: broker._replace(features=(*broker.features, (name, 0, 1)))}
-    )
     assert update(host, FeatureUpdate(name, 1)) == (
         f"INVALID_UPDATE_VERSION: Invalid update version 1 for feature {name}. {name} could not "
         "be set to 1 because it depends on metadata.version level 23"
@@ -218,3 +226,65 @@ def test_all_levels_change_or_none_and_validation_changes_nothing() -> None:
     )
     assert (decision.records, decision.rows) == ([], None)
     assert host.image is before
+
+
+def test_a_controller_that_lacks_a_level_holds_it_back() -> None:
+    settings = ControllerSettings(node_id=1, voter_ids=(1, 2))
+    host = ClusterHost(settings=settings, features={"group.version": 0})
+    change = FeatureUpdate("group.version", 1)
+    assert update(host, change).endswith(
+        "controller 2 has not registered, and may not support this feature"
+    )
+    old = ControllerImage(2, b"2" * 16, (), (("metadata.version", 7, 30),))
+    host.decide(register_controller(old, host.image))
+    assert update(host, change).endswith("Controller 2 does not support this feature.")
+    new = old._replace(features=(("group.version", 0, 1), ("metadata.version", 7, 30)))
+    host.decide(register_controller(new, host.image))
+    assert not register_controller(new, host.image).records
+    assert update(host, change) == "ok"
+
+
+def test_controllers_register_from_3_7_on() -> None:
+    controller = ControllerImage(2, b"2" * 16, ())
+    host = ClusterHost(metadata_version=14)
+    with pytest.raises(ApiError, match="too old to support controller registrations"):
+        register_controller(controller, host.image)
+
+
+def test_eligible_leader_replicas_need_one_min_insync_replicas_for_all_brokers() -> None:
+    settings = ControllerSettings(1, broker_config={"min.insync.replicas": "3"})
+    host = ClusterHost(settings=settings, features=WITHOUT_ELIGIBLE_REPLICAS)
+    of_one = ConfigRecord(
+        resource_type=ConfigResourceType.BROKER,
+        resource_name="1",
+        name="min.insync.replicas",
+        value="2",
+    )
+    host.submit([of_one])
+    assert update(host, FeatureUpdate("eligible.leader.replicas.version", 1)) == "ok"
+    assert host.image.cluster_configs() == {"min.insync.replicas": "3"}
+    assert host.image.broker_configs(1) == {}
+
+
+@pytest.mark.parametrize(
+    ("resource", "cleared"),
+    [
+        (ConfigResource(ConfigResourceType.TOPIC, "orders"), ["orders"]),
+        (ConfigResource(ConfigResourceType.BROKER, ""), ["orders", "payments"]),
+    ],
+)
+def test_who_is_eligible_is_forgotten_when_min_insync_replicas_change(
+    resource: ConfigResource, cleared: list[str]
+) -> None:
+    host = ClusterHost([1, 2])
+    for name in ("orders", "payments"):
+        host.create(name, assignments={0: [1, 2]}, configs={"min.insync.replicas": "2"})
+    host.fence(2)
+    before = {name: host.partition(name) for name in ("orders", "payments")}
+    assert {each.eligible_leader_replicas for each in before.values()} == {(2,)}
+    change = ConfigChange(resource, [ConfigOperation("min.insync.replicas", 0, "1")])
+    host.decide(incremental_alter_configs([change], host.image, host.settings))
+    for name, partition in before.items():
+        now = host.partition(name)
+        assert now.eligible_leader_replicas == (() if name in cleared else (2,))
+        assert now.partition_epoch == partition.partition_epoch + (name in cleared)

@@ -55,6 +55,20 @@ def test_fenced_brokers_come_last_and_never_lead() -> None:
         assert set(replicas) == {1, 2, 3}
 
 
+def test_brokers_that_stop_or_whose_directories_are_cordoned_get_nothing() -> None:
+    first, second = b"1" * 16, b"2" * 16
+    brokers = [
+        broker(1),
+        broker(2)._replace(in_controlled_shutdown=True),
+        broker(3)._replace(log_dirs=(first, second), cordoned_log_dirs=(second, first)),
+        broker(4)._replace(log_dirs=(first, second), cordoned_log_dirs=(second,)),
+    ]
+    placed = place_replicas(brokers, 8, 2, Random(1))
+    assert {replica for replicas in placed for replica in replicas} == {1, 4}
+    with pytest.raises(ApiError, match=r"only 2 broker.* log directories cordoned"):
+        place_replicas(brokers, 1, 3, Random(1))
+
+
 @pytest.mark.parametrize(
     ("brokers", "reason"),
     [

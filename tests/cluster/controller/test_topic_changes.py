@@ -79,7 +79,8 @@ def test_minus_one_means_the_brokers_defaults() -> None:
         (
             NewTopic("a", replication_factor=2),
             "INVALID_REPLICATION_FACTOR: Unable to replicate the partition 2 time(s): The target "
-            "replication factor of 2 cannot be reached because only 1 broker(s) are registered.",
+            "replication factor of 2 cannot be reached because only 1 broker(s) are registered or "
+            "some brokers have all their log directories cordoned.",
         ),
         (
             NewTopic("a", partition_count=10_001),

@@ -7,12 +7,9 @@ from random import Random
 
 import pytest
 
-from tidelog.cluster.controller.broker_lifecycle import (
-    BrokerRegistration,
-    register_broker,
-    shut_down_broker,
-    unfence_broker,
-)
+from tidelog.cluster.controller.broker_heartbeats import BrokerHeartbeats
+from tidelog.cluster.controller.broker_lifecycle import unfence_broker
+from tidelog.cluster.controller.broker_registrations import BrokerRegistration, register_broker
 from tidelog.cluster.controller.controller_settings import ControllerSettings
 from tidelog.cluster.controller.producer_ids import allocate_producer_ids
 from tidelog.cluster.controller.scram_changes import (
@@ -29,6 +26,7 @@ from tidelog.cluster.metadata.metadata_log import (
     MetadataLogError,
 )
 from tidelog.cluster.metadata.metadata_snapshot import SnapshotId, list_snapshots
+from tidelog.cluster.metadata.records.brokers import BrokerRegistrationChangeRecord
 from tidelog.cluster.metadata.records.framing import RECORD_TYPES, encode_record
 from tidelog.cluster.metadata.records.log_control import (
     AbortTransactionRecord,
@@ -86,7 +84,14 @@ def new_topic_records(metadata: MetadataLog, name: str) -> list[Message]:
 
 
 def register(metadata: MetadataLog, registration: BrokerRegistration) -> int:
-    decision = register_broker(registration, metadata.latest, metadata.next_offset)
+    decision = register_broker(
+        registration,
+        metadata.latest,
+        SETTINGS,
+        BrokerHeartbeats(),
+        now_ms=0,
+        next_offset=metadata.next_offset,
+    )
     commit(metadata, decision.records)
     return decision.rows
 
@@ -159,7 +164,10 @@ def test_a_cluster_writes_what_its_metadata_version_knows_and_reads_it_back(
     commit(metadata, allocate_producer_ids(1, epoch, metadata.latest).records)
     unclean = BrokerRegistration(1, b"J" * 16, (), log_dirs=(DIRECTORY_ID,))
     epoch = register(metadata, unclean)
-    commit(metadata, shut_down_broker(1, epoch, metadata.latest, SETTINGS).records)
+    shutdown = BrokerRegistrationChangeRecord(
+        broker_id=1, broker_epoch=epoch, in_controlled_shutdown=1
+    )
+    commit(metadata, [shutdown])
     image = metadata.image
     metadata.close()
 
@@ -238,7 +246,7 @@ def test_what_was_submitted_is_there_after_a_restart_and_the_epoch_is_new(tmp_pa
     metadata = opened(tmp_path)
     create_topics(metadata, "orders", "payments")
     before = metadata.image
-    assert before.brokers[1].epoch == 6
+    assert before.brokers[1].epoch == 7
     metadata.close()
     again = opened(tmp_path)
     assert content(again.image) == content(before)
@@ -252,7 +260,7 @@ def test_a_decision_is_one_batch(tmp_path: Path) -> None:
     create_topics(metadata, "orders")
     data = (tmp_path / DIRECTORY_NAME / "00000000000000000000.log").read_bytes()
     sizes = [header.record_count for header, _ in decode_batches(data)]
-    assert sizes == [1, 1, 1, 3, 1, 1, 4]
+    assert sizes == [1, 1, 1, 4, 1, 1, 4]
     metadata.close()
 
 
@@ -491,7 +499,10 @@ def test_transactions_in_the_log_count_when_they_end(tmp_path: Path) -> None:
     metadata.close()
     again = opened(tmp_path)
     assert again.image.next_producer_id == 3000
+    # What is written now does not belong to the transaction that was left open.
+    commit(again, [ProducerIdsRecord(next_producer_id=4000)])
     again.close()
+    assert opened(tmp_path).image.next_producer_id == 4000
 
 
 def test_the_metadata_of_a_real_kafka_is_taken_over(tmp_path: Path) -> None:

@@ -97,19 +97,22 @@ def test_dynamic_settings_go_over_static_ones() -> None:
     assert "log.retention.ms" not in config.explicit
 
 
+ELR = "eligible.leader.replicas.version"
+
+
 @pytest.mark.parametrize(
     ("settings", "levels"),
     [
-        ({}, {"metadata.version": 30, "group.version": 1, "transaction.version": 2}),
+        ({}, {"metadata.version": 30, ELR: 1, "group.version": 1, "transaction.version": 2}),
         ({"initial.metadata.version": "3.9"}, {"metadata.version": 21}),
         ({"initial.metadata.version": "23"}, {"metadata.version": 23, "group.version": 1}),
         (
             {"initial.feature.levels": "group.version=0, transaction.version=1"},
-            {"metadata.version": 30, "transaction.version": 1},
+            {"metadata.version": 30, ELR: 1, "transaction.version": 1},
         ),
         (
             {"initial.metadata.version": "4.1-IV1", "initial.feature.levels": "kraft.version=1"},
-            {"metadata.version": 27, "group.version": 1, "transaction.version": 2},
+            {"metadata.version": 27, ELR: 1, "group.version": 1, "transaction.version": 2},
         ),
     ],
 )

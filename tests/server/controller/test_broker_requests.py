@@ -15,12 +15,23 @@ from tidelog.protocol.apis.alter_partition import (
     AlterPartitionRequestTopic,
     BrokerState,
 )
+from tidelog.protocol.apis.assign_replicas_to_dirs import (
+    AssignReplicasToDirsRequest,
+    AssignReplicasToDirsRequestDirectory,
+    AssignReplicasToDirsRequestPartition,
+    AssignReplicasToDirsRequestTopic,
+)
 from tidelog.protocol.apis.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from tidelog.protocol.apis.broker_registration import (
     BrokerRegistrationRequest,
     BrokerRegistrationResponse,
     Feature,
     Listener,
+)
+from tidelog.protocol.apis.controller_registration import (
+    ControllerFeature,
+    ControllerListener,
+    ControllerRegistrationRequest,
 )
 from tidelog.protocol.errors import ApiError, ErrorCode
 from tidelog.protocol.schema import Message
@@ -57,7 +68,9 @@ def registration(node: RunningNode, incarnation: bytes = b"I" * 16) -> BrokerReg
         listeners=[Listener(name="PLAINTEXT", host="there", port=9092)],
         features=[
             Feature(name="metadata.version", min_supported_version=7, max_supported_version=30),
+            Feature(name="eligible.leader.replicas.version", max_supported_version=1),
             Feature(name="group.version", max_supported_version=1),
+            Feature(name="kraft.version", max_supported_version=1),
             Feature(name="transaction.version", max_supported_version=2),
         ],
         log_dirs=DIRECTORIES,
@@ -107,11 +120,55 @@ def test_a_broker_says_which_directories_have_failed(node: RunningNode) -> None:
     assert (list(broker.log_dirs), broker.fenced) == (DIRECTORIES[1:], False)
 
 
-def test_a_broker_that_wants_to_shut_down_may(node: RunningNode) -> None:
+def test_a_broker_that_leads_nothing_may_shut_down_at_once(node: RunningNode) -> None:
     epoch = register(node)
     heartbeat(node, epoch)
     assert heartbeat(node, epoch, want_shut_down=True).should_shut_down
-    assert node.call(lambda: node.node.image.brokers[2].in_controlled_shutdown)
+    assert node.call(lambda: node.node.image.brokers[2].fenced)
+
+
+def test_another_process_cannot_take_a_living_brokers_place(node: RunningNode) -> None:
+    heartbeat(node, register(node))
+    assert refused(node, registration(node, b"J" * 16)) is ErrorCode.DUPLICATE_BROKER_REGISTRATION
+
+
+def test_a_broker_cordons_directories_and_assigns_replicas_to_them(node: RunningNode) -> None:
+    topic_id = node.create_topic("orders")
+    epoch = register(node)
+    heartbeat(node, epoch, cordoned_log_dirs=DIRECTORIES)
+    broker = node.call(lambda: node.node.image.brokers[2])
+    assert list(broker.cordoned_log_dirs or ()) == DIRECTORIES
+    own = node.call(lambda: node.node.image.brokers[1])
+    (directory,) = own.log_dirs
+    partitions = [
+        AssignReplicasToDirsRequestPartition(partition_index=0),
+        AssignReplicasToDirsRequestPartition(partition_index=9),
+    ]
+    topic = AssignReplicasToDirsRequestTopic(topic_id=topic_id, partitions=partitions)
+    request = AssignReplicasToDirsRequest(
+        broker_id=1,
+        broker_epoch=own.epoch,
+        directories=[AssignReplicasToDirsRequestDirectory(id=directory, topics=[topic])],
+    )
+    (answered,) = ask(node, request).directories  # type: ignore[attr-defined]
+    assert answered.id == directory
+    assert [each.error_code for each in answered.topics[0].partitions] == [
+        ErrorCode.NONE,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ]
+
+
+def test_a_controller_registers(node: RunningNode) -> None:
+    request = ControllerRegistrationRequest(
+        controller_id=3,
+        incarnation_id=b"C" * 16,
+        listeners=[ControllerListener(name="CONTROLLER", host="there", port=9093)],
+        features=[ControllerFeature(name="metadata.version", max_supported_version=30)],
+    )
+    ask(node, request)
+    controller = node.call(lambda: node.node.image.controllers[3])
+    assert controller.endpoints[0].port == 9093
+    assert controller.features == (("metadata.version", 0, 30),)
 
 
 def test_a_broker_of_another_cluster_or_epoch_is_refused(node: RunningNode) -> None:
@@ -122,7 +179,7 @@ def test_a_broker_of_another_cluster_or_epoch_is_refused(node: RunningNode) -> N
     stale = BrokerHeartbeatRequest(broker_id=2, broker_epoch=epoch - 1)
     assert refused(node, stale) is ErrorCode.STALE_BROKER_EPOCH
     unknown = BrokerHeartbeatRequest(broker_id=7, broker_epoch=epoch)
-    assert refused(node, unknown) is ErrorCode.BROKER_ID_NOT_REGISTERED
+    assert refused(node, unknown) is ErrorCode.STALE_BROKER_EPOCH
     ids = AllocateProducerIdsRequest(broker_id=2, broker_epoch=epoch - 1)
     assert refused(node, ids) is ErrorCode.STALE_BROKER_EPOCH
 

@@ -8,8 +8,10 @@ from typing import NamedTuple
 
 from tidelog.cluster.controller.controller_settings import ControllerSettings
 from tidelog.cluster.controller.decision import Decision, check_record_limit
+from tidelog.cluster.features import ELIGIBLE_LEADER_REPLICAS_VERSION
 from tidelog.cluster.metadata.image import ConfigResource, ConfigResourceType, MetadataImage
 from tidelog.cluster.metadata.records.settings import ConfigRecord
+from tidelog.cluster.metadata.records.topics import ClearElrRecord
 from tidelog.cluster.settings.broker_config import (
     BROKER_SETTINGS,
     keeps_everybody_out,
@@ -117,7 +119,21 @@ def incremental_alter_configs(
             continue
         records += new_records
         rows.append(ConfigRow(resource, None))
+    records += _cleared_eligible_replicas(records, image)
     return Decision([] if validate_only else records, rows)
+
+
+def _cleared_eligible_replicas(records: Sequence[Message], image: MetadataImage) -> list[Message]:
+    """Who is eligible to lead was found out with another min.insync.replicas: it starts anew."""
+    if not image.finalized_level(ELIGIBLE_LEADER_REPLICAS_VERSION):
+        return []
+    topics: dict[str, None] = {}
+    for record in records:
+        if isinstance(record, ConfigRecord) and record.name == MIN_INSYNC_REPLICAS:
+            if record.resource_type != ConfigResourceType.TOPIC:
+                return [ClearElrRecord()]
+            topics[record.resource_name] = None
+    return [ClearElrRecord(topic_name=topic) for topic in topics]
 
 
 def _change(
@@ -340,3 +356,24 @@ def first_cluster_settings(image: MetadataImage, settings: ControllerSettings) -
             value=configured or BROKER_SETTINGS[MIN_INSYNC_REPLICAS].default,
         )
     ]
+
+
+def one_min_insync_replicas(image: MetadataImage, settings: ControllerSettings) -> list[Message]:
+    """What makes min.insync.replicas one value for all brokers, as eligible leader replicas need
+    it: settings of single brokers, which older software may have left, go."""
+    records = first_cluster_settings(image, settings)
+    for resource, values in image.configs.items():
+        if (
+            resource.type == ConfigResourceType.BROKER
+            and resource.name
+            and MIN_INSYNC_REPLICAS in values
+        ):
+            records.append(
+                ConfigRecord(
+                    resource_type=resource.type,
+                    resource_name=resource.name,
+                    name=MIN_INSYNC_REPLICAS,
+                    value=None,
+                )
+            )
+    return records

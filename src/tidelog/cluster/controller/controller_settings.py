@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from tidelog.cluster.features import SUPPORTED_FEATURES, LevelRange
@@ -20,6 +20,7 @@ class ControllerSettings:
     default_replication_factor: int = 1
     delete_topic_enable: bool = True
     broker_config: Mapping[str, str] = field(default_factory=dict)
+    voter_ids: tuple[int, ...] = ()  # of the quorum; empty where it is this node alone
     supported_features: Mapping[str, LevelRange] = field(default_factory=SUPPORTED_FEATURES.copy)
 
     def effective_broker_config(self, image: MetadataImage) -> dict[str, str]:
@@ -30,11 +31,13 @@ class ControllerSettings:
             **image.broker_configs(self.node_id),
         }
 
-    def topic_setting(self, image: MetadataImage, topic: str, name: str) -> str:
-        """A topic's effective value of a setting that has a default."""
-        setting = TOPIC_SETTINGS[name]
-        text = effective_value(
-            setting, image.topic_configs(topic), self.effective_broker_config(image)
-        )
-        assert text is not None
-        return text
+    def topic_settings(self, image: MetadataImage) -> Callable[[str, str], str]:
+        """Looks up a topic's effective value of a setting that has a default, by both names."""
+        broker_config = self.effective_broker_config(image)
+
+        def topic_setting(topic: str, name: str) -> str:
+            text = effective_value(TOPIC_SETTINGS[name], image.topic_configs(topic), broker_config)
+            assert text is not None
+            return text
+
+        return topic_setting

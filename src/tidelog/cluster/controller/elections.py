@@ -1,21 +1,27 @@
-"""Leader elections: on request, and because a broker came or went."""
+"""Leader elections on request, and those that the controller holds from time to time."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from tidelog.cluster.controller.controller_settings import ControllerSettings
 from tidelog.cluster.controller.decision import Decision, check_record_limit
-from tidelog.cluster.controller.partition_changes import Election, PartitionChange, is_active
-from tidelog.cluster.metadata.image import NO_LEADER, MetadataImage, TopicImage
-from tidelog.cluster.metadata.records.topics import PartitionChangeRecord
+from tidelog.cluster.controller.leadership import all_partitions
+from tidelog.cluster.controller.partition_changes import (
+    Election,
+    PartitionChange,
+    PartitionChanges,
+)
+from tidelog.cluster.metadata.image import NO_LEADER, MetadataImage
 from tidelog.protocol.errors import ApiError, ErrorCode
-from tidelog.protocol.schema import Message
 from tidelog.protocol.topic_partition import TopicPartition
 
 PREFERRED_ELECTION = 0
 UNCLEAN_ELECTION = 1
+
+# So many elections are one decision; the next ones wait until it is committed.
+ELECTIONS_PER_RUN_MAX = 1000
 
 
 class PartitionRow(NamedTuple):
@@ -25,34 +31,37 @@ class PartitionRow(NamedTuple):
 
 
 def elect_leaders(
-    election_type: int, partitions: Sequence[TopicPartition] | None, image: MetadataImage
+    election_type: int,
+    partitions: Sequence[TopicPartition] | None,
+    image: MetadataImage,
+    settings: ControllerSettings,
 ) -> Decision[list[PartitionRow]]:
     """Elects leaders for these partitions, or (None) wherever an election changes something."""
     if election_type not in (PREFERRED_ELECTION, UNCLEAN_ELECTION):
         raise ApiError(ErrorCode.INVALID_REQUEST, f"there is no election type {election_type}")
-    records: list[Message] = []
+    changes = PartitionChanges(image, settings)
     rows = []
-    for topic, partition in _all_partitions(image) if partitions is None else partitions:
+    for name, index in _all_names(image) if partitions is None else partitions:
         try:
-            records.append(_elect(topic, partition, election_type, image))
+            _elect(name, index, election_type, changes)
         except ApiError as error:
             if partitions is not None or error.code is not ErrorCode.ELECTION_NOT_NEEDED:
-                rows.append(PartitionRow(topic, partition, error))
+                rows.append(PartitionRow(name, index, error))
         else:
-            rows.append(PartitionRow(topic, partition, None))
-    check_record_limit(records)
-    return Decision(records, rows)
+            rows.append(PartitionRow(name, index, None))
+    check_record_limit(changes.records)
+    return Decision(changes.records, rows, unclean_elections=changes.unclean_elections)
 
 
-def _all_partitions(image: MetadataImage) -> Iterator[TopicPartition]:
-    for topic in image.topics_by_name.values():
-        for partition in topic.partitions:
-            yield TopicPartition(topic.name, partition.partition)
+def _all_names(image: MetadataImage) -> list[TopicPartition]:
+    return [
+        TopicPartition(topic.name, partition.partition)
+        for topic, partition in all_partitions(image)
+    ]
 
 
-def _elect(
-    topic_name: str, index: int, election_type: int, image: MetadataImage
-) -> PartitionChangeRecord:
+def _elect(topic_name: str, index: int, election_type: int, changes: PartitionChanges) -> None:
+    image = changes.rules.image
     topic = image.topics_by_name.get(topic_name)
     partition = image.partition(topic_name, index)
     if topic is None:
@@ -71,78 +80,60 @@ def _elect(
         raise ApiError(
             ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition."
         )
-    record = PartitionChange(
-        topic.topic_id,
-        partition,
-        lambda replica: is_active(image, replica),
-        image,
-        Election.PREFERRED if preferred else Election.UNCLEAN,
-    ).record()
-    if record is None or (preferred and record.leader != partition.preferred_leader):
-        if preferred:
-            raise ApiError(
-                ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
-                "The preferred leader was not available.",
-            )
+    election = Election.PREFERRED if preferred else Election.UNCLEAN
+    change = PartitionChange(topic, partition, changes.rules, election=election)
+    record = change.record()
+    if preferred and (record is None or record.leader != partition.preferred_leader):
+        raise ApiError(
+            ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, "The preferred leader was not available."
+        )
+    if record is None or record.leader < 0:
         raise ApiError(
             ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
             "Eligible topic partition leaders are not available.",
         )
-    return record
+    changes.take(change, record)
 
 
-def remove_broker(
-    broker_id: int, image: MetadataImage, settings: ControllerSettings
-) -> list[Message]:
-    """Takes a broker that stops or is gone out of leadership and in-sync sets.
-
-    The last in-sync replica stays in the set even when it is gone: only it has everything.
-    """
-
-    def can_lead(replica: int) -> bool:
-        return replica != broker_id and is_active(image, replica)
-
-    return list(_broker_changes(broker_id, image, settings, can_lead, leaving=True))
-
-
-def add_broker(broker_id: int, image: MetadataImage, settings: ControllerSettings) -> list[Message]:
-    """Lets a broker that came (back) lead the partitions that have no leader."""
-
-    def can_lead(replica: int) -> bool:
-        return replica == broker_id or is_active(image, replica)
-
-    return list(_broker_changes(broker_id, image, settings, can_lead, leaving=False))
-
-
-def _broker_changes(
-    broker_id: int,
+def balance_leaders(
     image: MetadataImage,
     settings: ControllerSettings,
-    can_lead: Callable[[int], bool],
     *,
-    leaving: bool,
-) -> Iterator[Message]:
-    for topic in image.topics_by_name.values():
-        election: Election | None = None
-        for partition in topic.partitions:
-            if broker_id not in partition.replicas:
-                continue
-            if not leaving and partition.leader != NO_LEADER:
-                continue
-            if leaving and broker_id not in partition.isr and partition.leader != broker_id:
-                continue
-            election = election or _election_for(topic, image, settings)
-            isr = partition.isr
-            if leaving:
-                isr = tuple(replica for replica in isr if replica != broker_id) or isr
-            change = PartitionChange(topic.topic_id, partition, can_lead, image, election, isr=isr)
-            record = change.record()
-            if record is not None:
-                yield record
+    elections_max: int = ELECTIONS_PER_RUN_MAX,
+) -> Decision[bool]:
+    """Gives leadership back to preferred leaders that are in sync.
+
+    The result says whether there may be more to do than one decision holds.
+    """
+    changes = PartitionChanges(image, settings)
+    for topic, partition in all_partitions(image):
+        if partition.leader == partition.preferred_leader:
+            continue
+        if len(changes.records) >= elections_max:
+            return _run(changes, is_done=False)
+        changes.add(PartitionChange(topic, partition, changes.rules, election=Election.PREFERRED))
+    return _run(changes, is_done=True)
 
 
-def _election_for(
-    topic: TopicImage, image: MetadataImage, settings: ControllerSettings
-) -> Election:
-    unclean = settings.topic_setting(image, topic.name, "unclean.leader.election.enable")
-    return Election.UNCLEAN if unclean.lower() == "true" else Election.ONLINE
+def elect_unclean_leaders(
+    image: MetadataImage,
+    settings: ControllerSettings,
+    *,
+    elections_max: int = ELECTIONS_PER_RUN_MAX,
+) -> Decision[bool]:
+    """Elects leaders for partitions that have none, where the topic allows to lose records.
+
+    The result says whether there may be more to do than one decision holds.
+    """
+    changes = PartitionChanges(image, settings)
+    for topic, partition in all_partitions(image):
+        if partition.leader != NO_LEADER or not changes.rules.of(topic.name).unclean_elections:
+            continue
+        if len(changes.records) >= elections_max:
+            return _run(changes, is_done=False)
+        changes.add(PartitionChange(topic, partition, changes.rules, election=Election.UNCLEAN))
+    return _run(changes, is_done=True)
+
+
+def _run(changes: PartitionChanges, *, is_done: bool) -> Decision[bool]:
+    return Decision(changes.records, not is_done, unclean_elections=changes.unclean_elections)

@@ -6,12 +6,15 @@ from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
+from tidelog.cluster.controller.config_changes import one_min_insync_replicas
 from tidelog.cluster.controller.controller_settings import ControllerSettings
 from tidelog.cluster.controller.decision import Decision
 from tidelog.cluster.features import (
+    ELIGIBLE_LEADER_REPLICAS_VERSION,
     FEATURES,
     KRAFT_VERSION,
     METADATA_VERSION,
+    MV_CONTROLLER_REGISTRATION,
     NOT_SUPPORTED,
     FeatureError,
     LevelRange,
@@ -56,6 +59,8 @@ def update_features(
             records += _update(update, proposed, image, settings)
     except ApiError as error:
         return Decision([], error)
+    if proposed.get(ELIGIBLE_LEADER_REPLICAS_VERSION, 0) > 0:
+        records = [*one_min_insync_replicas(image, settings), *records]
     return Decision([] if validate_only else records, None)
 
 
@@ -97,12 +102,13 @@ def _update(
 def _check_supported(
     update: FeatureUpdate, image: MetadataImage, settings: ControllerSettings
 ) -> None:
-    """Everyone in the cluster has to have the level: this controller and each broker."""
+    """Everyone in the cluster has to have the level: all controllers and brokers."""
     nodes = {f"Local controller {settings.node_id}": settings.supported_features}
     for broker in image.brokers.values():
-        nodes[f"Broker {broker.broker_id}"] = {
-            name: LevelRange(lowest, highest) for name, lowest, highest in broker.features
-        }
+        nodes[f"Broker {broker.broker_id}"] = _ranges(broker.features)
+    for controller in image.controllers.values():
+        if controller.controller_id != settings.node_id:
+            nodes[f"Controller {controller.controller_id}"] = _ranges(controller.features)
     for node, ranges in nodes.items():
         supported = ranges.get(update.name, NOT_SUPPORTED)
         if update.level in supported:
@@ -110,6 +116,17 @@ def _check_supported(
         if supported.maximum == 0:
             raise _invalid(update, f"{node} does not support this feature.")
         raise _invalid(update, f"{node} only supports versions {supported}")
+    if image.metadata_version >= MV_CONTROLLER_REGISTRATION:
+        for voter_id in settings.voter_ids:
+            if voter_id != settings.node_id and voter_id not in image.controllers:
+                raise _invalid(
+                    update,
+                    f"controller {voter_id} has not registered, and may not support this feature",
+                )
+
+
+def _ranges(features: Sequence[tuple[str, int, int]]) -> dict[str, LevelRange]:
+    return {name: LevelRange(lowest, highest) for name, lowest, highest in features}
 
 
 def _check_metadata_downgrade(update: FeatureUpdate, current: int) -> None:

@@ -1,31 +1,44 @@
 """Changes of one partition: who replicates it, who is in sync, who leads.
 
-`PartitionChange` takes what is wanted and makes the record for it, or none when it changes nothing.
-It keeps the rules that hold for every change: a finished reassignment is completed, the leader is
-one of the in-sync replicas, and taking replicas away raises the leader epoch even when the leader
-stays, so that the ones that left are fenced.
+Every change goes through `PartitionChange`, which takes what is wanted and makes the record for it,
+or none when it changes nothing. It keeps the rules that hold for every change:
+
+- A reassignment whose new replicas are in sync is completed.
+- The leader is an in-sync replica, or an *eligible leader replica* (ELR, KIP-966) when none is in
+  sync; the last known leader or any live replica only where that is counted as unclean.
+- While fewer replicas than min.insync.replicas are in sync nothing is committed, so those that
+  leave the in-sync set then have all that is committed: they become eligible. When enough are in
+  sync again, nobody is eligible any more. A replica whose broker stopped uncleanly may have lost
+  records and is in neither set.
+- Taking replicas away raises the leader epoch even when the leader stays, so that the ones that
+  left are fenced. The partition epoch rises with every record.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import Enum
-from itertools import zip_longest
 from typing import NamedTuple
 
-from tidelog.cluster.controller.decision import Decision
-from tidelog.cluster.features import MV_ISR_SHRINK_KEEPS_EPOCH, MV_LOG_DIRECTORIES
+from tidelog.cluster.controller.controller_settings import ControllerSettings
+from tidelog.cluster.controller.decision import UncleanElection
+from tidelog.cluster.controller.log_directories import default_directory
+from tidelog.cluster.directory_ids import MIGRATING, is_online
+from tidelog.cluster.features import (
+    ELIGIBLE_LEADER_REPLICAS_VERSION,
+    MV_ISR_SHRINK_KEEPS_EPOCH,
+    MV_LOG_DIRECTORIES,
+)
 from tidelog.cluster.metadata.image import (
     NO_LEADER,
     LeaderRecoveryState,
     MetadataImage,
     PartitionImage,
+    TopicImage,
 )
-from tidelog.cluster.metadata.records.topics import PartitionChangeRecord
-from tidelog.protocol.errors import ApiError, ErrorCode
+from tidelog.cluster.metadata.records.topics import NO_LEADER_CHANGE, PartitionChangeRecord
 from tidelog.protocol.schema import Message
-from tidelog.protocol.uuids import ZERO_UUID
 
 
 class Election(Enum):
@@ -34,204 +47,286 @@ class Election(Enum):
     UNCLEAN = 2  # any live replica when none is in sync: records may be lost
 
 
-def new_directories(image: MetadataImage, replicas: Sequence[int]) -> tuple[bytes, ...]:
-    """The log directories of new replicas; none where the cluster's level does not know them."""
-    if image.metadata_version < MV_LOG_DIRECTORIES:
-        return ()
-    return tuple(_default_directory(image, replica) for replica in replicas)
+class Elected(NamedTuple):
+    leader: int
+    is_unclean: bool
 
 
-def _default_directory(image: MetadataImage, broker_id: int) -> bytes:
-    """The broker's only directory, else its own choice."""
-    broker = image.brokers.get(broker_id)
-    if broker is None or len(broker.log_dirs) != 1:
-        return ZERO_UUID
-    return broker.log_dirs[0]
-
-
-@dataclass(slots=True)
-class PartitionChange:
-    """A partition on its way to another state."""
-
-    topic_id: bytes
-    before: PartitionImage
-    is_acceptable: Callable[[int], bool]  # may this broker lead?
-    image: MetadataImage
-    election: Election = Election.ONLINE
-    replicas: tuple[int, ...] | None = None
-    isr: tuple[int, ...] | None = None
-    removing: tuple[int, ...] | None = None
-    adding: tuple[int, ...] | None = None
-    recovery: int | None = None
-
-    def record(self) -> PartitionChangeRecord | None:
-        """The record that makes the change; None when there is nothing to change."""
-        before = self.before
-        replicas = before.replicas if self.replicas is None else self.replicas
-        isr = before.isr if self.isr is None else self.isr
-        removing = before.removing_replicas if self.removing is None else self.removing
-        adding = before.adding_replicas if self.adding is None else self.adding
-        if self._is_complete(isr, removing, adding):
-            replicas = tuple(replica for replica in replicas if replica not in removing)
-            isr = tuple(replica for replica in isr if replica not in removing)
-            removing = adding = ()
-
-        record = PartitionChangeRecord(partition_id=before.partition, topic_id=self.topic_id)
-        leader, unclean = self._elect(replicas, isr)
-        if unclean:
-            isr = (leader,)
-        if leader != before.leader:
-            record.leader = leader
-        elif not set(before.replicas) <= set(replicas) or self._shrink_raises_epoch(isr):
-            record.leader = before.leader
-        if isr and isr != before.isr:
-            record.isr = list(isr)
-        if replicas != before.replicas:
-            record.replicas = list(replicas)
-        directories = self._directories(replicas)
-        if before.directories and directories != before.directories:
-            record.directories = list(directories)
-        if removing != before.removing_replicas:
-            record.removing_replicas = list(removing)
-        if adding != before.adding_replicas:
-            record.adding_replicas = list(adding)
-        recovery = LeaderRecoveryState.RECOVERING if unclean else self.recovery
-        if recovery is not None and recovery != before.leader_recovery_state:
-            record.leader_recovery_state = recovery
-        nothing = PartitionChangeRecord(partition_id=before.partition, topic_id=self.topic_id)
-        return None if record == nothing else record
-
-    def _shrink_raises_epoch(self, isr: Sequence[int]) -> bool:
-        """Brokers before 3.6 needed a new leader epoch for a smaller in-sync set (KAFKA-15021)."""
-        if self.image.metadata_version >= MV_ISR_SHRINK_KEEPS_EPOCH:
-            return False
-        return bool(isr) and not set(self.before.isr) <= set(isr)
-
-    @staticmethod
-    def _is_complete(isr: Sequence[int], removing: Sequence[int], adding: Sequence[int]) -> bool:
-        """Whether a reassignment is under way whose new replicas are all in sync."""
-        if not removing and not adding:
-            return False
-        staying = set(isr) - set(removing)
-        return bool(staying) and set(adding) <= staying
-
-    def _elect(self, replicas: Sequence[int], isr: Sequence[int]) -> tuple[int, bool]:
-        """The leader, and whether electing it may lose records."""
-
-        def can_lead(replica: int) -> bool:
-            return replica in isr and self.is_acceptable(replica)
-
-        current = self.before.leader
-        candidates = list(replicas)
-        if self.election is Election.PREFERRED:
-            preferred = candidates[0]
-            if can_lead(preferred):
-                return preferred, False
-        if current in candidates and can_lead(current):
-            return current, False
-        for replica in candidates:
-            if can_lead(replica):
-                return replica, False
-        if self.election is Election.UNCLEAN:
-            for replica in candidates:
-                if self.is_acceptable(replica):
-                    return replica, True
-        return NO_LEADER, False
-
-    def _directories(self, replicas: Sequence[int]) -> tuple[bytes, ...]:
-        known = dict(zip(self.before.replicas, self.before.directories, strict=False))
-        return tuple(
-            known[replica] if replica in known else _default_directory(self.image, replica)
-            for replica in replicas
-        )
-
-
-class IsrChange(NamedTuple):
-    """What a leader proposes: another in-sync set, seen at these epochs.
-
-    `isr_epochs` are the epochs at which the leader knows the brokers of `isr`, if it knows them:
-    -1 for any.
-    """
-
-    topic_id: bytes
-    partition: int
-    leader_epoch: int
-    partition_epoch: int
-    isr: tuple[int, ...]
-    leader_recovery_state: int = LeaderRecoveryState.RECOVERED
-    isr_epochs: tuple[int, ...] = ()
-
-
-class IsrRow(NamedTuple):
-    change: IsrChange
-    error: ApiError | None
-
-
-def alter_partitions(
-    changes: Sequence[IsrChange], broker_id: int, broker_epoch: int, image: MetadataImage
-) -> Decision[list[IsrRow]]:
-    """In-sync sets as the leader `broker_id` sees them, each checked against what is known."""
-    broker = image.brokers.get(broker_id)
-    if broker is None or broker.epoch != broker_epoch:
-        raise ApiError(
-            ErrorCode.STALE_BROKER_EPOCH, f"{broker_epoch} is not the epoch of broker {broker_id}"
-        )
-    records: list[Message] = []
-    rows = []
-    for change in changes:
-        try:
-            record = _alter_partition(change, broker_id, image)
-        except ApiError as error:
-            rows.append(IsrRow(change, error))
-            continue
-        if record is not None:
-            records.append(record)
-        rows.append(IsrRow(change, None))
-    return Decision(records, rows)
-
-
-def _alter_partition(
-    change: IsrChange, broker_id: int, image: MetadataImage
-) -> PartitionChangeRecord | None:
-    topic = image.topics_by_id.get(change.topic_id)
-    if topic is None:
-        raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID)
-    if not 0 <= change.partition < len(topic.partitions):
-        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    partition = topic.partitions[change.partition]
-    # A leader that knows more than this image talks to a controller of the past.
-    if change.leader_epoch > partition.leader_epoch:
-        raise ApiError(ErrorCode.NOT_CONTROLLER)
-    if change.partition_epoch > partition.partition_epoch:
-        raise ApiError(ErrorCode.NOT_CONTROLLER)
-    if change.leader_epoch < partition.leader_epoch:
-        raise ApiError(ErrorCode.FENCED_LEADER_EPOCH)
-    if partition.leader != broker_id:
-        raise ApiError(ErrorCode.INVALID_REQUEST, f"broker {broker_id} does not lead")
-    if change.partition_epoch < partition.partition_epoch:
-        raise ApiError(ErrorCode.INVALID_UPDATE_VERSION)
-    if broker_id not in change.isr or not set(change.isr) <= set(partition.replicas):
-        raise ApiError(ErrorCode.INVALID_REQUEST, f"{change.isr} is no in-sync set")
-    ineligible = [
-        each
-        for each, epoch in zip_longest(change.isr, change.isr_epochs, fillvalue=-1)
-        if not is_active(image, each) or epoch not in (-1, image.brokers[each].epoch)
-    ]
-    if ineligible:
-        raise ApiError(
-            ErrorCode.INELIGIBLE_REPLICA, f"{ineligible} are fenced, shutting down or restarted"
-        )
-    return PartitionChange(
-        topic.topic_id,
-        partition,
-        lambda replica: is_active(image, replica),
-        image,
-        isr=change.isr,
-        recovery=change.leader_recovery_state,
-    ).record()
+_NOBODY = Elected(NO_LEADER, False)
 
 
 def is_active(image: MetadataImage, broker_id: int) -> bool:
     """Whether the broker is registered, not fenced and not about to stop."""
     broker = image.brokers.get(broker_id)
     return broker is not None and broker.is_active
+
+
+class TopicRules(NamedTuple):
+    """What a topic's settings say about its partitions."""
+
+    min_insync_replicas: int
+    unclean_elections: bool
+
+    @property
+    def election(self) -> Election:
+        return Election.UNCLEAN if self.unclean_elections else Election.ONLINE
+
+
+class PartitionRules:
+    """What an image says about changes of partitions; settings are looked up once per topic."""
+
+    def __init__(self, image: MetadataImage, settings: ControllerSettings) -> None:
+        self.image = image
+        level = image.metadata_version
+        self.knows_directories = level >= MV_LOG_DIRECTORIES
+        self.isr_shrink_raises_epoch = level < MV_ISR_SHRINK_KEEPS_EPOCH
+        self.has_eligible_replicas = image.finalized_level(ELIGIBLE_LEADER_REPLICAS_VERSION) > 0
+        self._topic_setting = settings.topic_settings(image)
+        self._topics: dict[str, TopicRules] = {}
+
+    def of(self, topic: str) -> TopicRules:
+        rules = self._topics.get(topic)
+        if rules is None:
+            setting = self._topic_setting
+            rules = self._topics[topic] = TopicRules(
+                int(setting(topic, "min.insync.replicas")),
+                setting(topic, "unclean.leader.election.enable").lower() == "true",
+            )
+        return rules
+
+
+class PartitionChanges:
+    """The records of one decision about partitions, and the unclean elections among them."""
+
+    def __init__(self, image: MetadataImage, settings: ControllerSettings) -> None:
+        self.rules = PartitionRules(image, settings)
+        self.records: list[Message] = []
+        self.unclean_elections: list[UncleanElection] = []
+
+    def applied_to(self, image: MetadataImage) -> MetadataImage:
+        """The image with these records, for what the same decision goes on to decide."""
+        if not self.records:
+            return image
+        return image.apply(self.records, image.offset, image.epoch, image.timestamp_ms)[0]
+
+    def add(self, change: PartitionChange) -> PartitionChangeRecord | None:
+        """Takes the record of a change in, if it changes anything."""
+        record = change.record()
+        if record is not None:
+            self.take(change, record)
+        return record
+
+    def take(self, change: PartitionChange, record: PartitionChangeRecord) -> None:
+        """Takes in the record that a change has made."""
+        self.records.append(record)
+        if change.unclean_election is not None:
+            self.unclean_elections.append(change.unclean_election)
+
+
+@dataclass(slots=True)
+class PartitionChange:
+    """A partition on its way to another state; what is None stays as it is.
+
+    `can_lead` says of a broker whether it may lead at all, whatever partitions it has.
+    """
+
+    topic: TopicImage
+    before: PartitionImage
+    rules: PartitionRules
+    can_lead: Callable[[int], bool] | None = None  # None: active brokers can
+    election: Election = Election.ONLINE
+    replicas: tuple[int, ...] | None = None
+    isr: tuple[int, ...] | None = None
+    removing: tuple[int, ...] | None = None
+    adding: tuple[int, ...] | None = None
+    recovery: int | None = None
+    new_epoch: bool = False  # even where the leader stays
+    unclean_shutdowns: Sequence[int] = ()  # brokers that may have lost records
+    directories: Mapping[int, bytes] = field(default_factory=dict)  # by replica, where they change
+    unclean_election: UncleanElection | None = None
+
+    def record(self) -> PartitionChangeRecord | None:
+        """The record that makes the change; None when there is nothing to change.
+
+        Cost: a few microseconds, as a broker that goes takes thousands of these.
+        """
+        before, rules = self.before, self.rules
+        replicas = before.replicas if self.replicas is None else self.replicas
+        isr = before.isr if self.isr is None else self.isr
+        removing = before.removing_replicas if self.removing is None else self.removing
+        adding = before.adding_replicas if self.adding is None else self.adding
+        if (removing or adding) and is_complete(replicas, isr, removing, adding):
+            replicas = tuple(replica for replica in replicas if replica not in removing)
+            isr = tuple(replica for replica in isr if replica not in removing)
+            removing = adding = ()
+        elr = self._eligible(replicas, isr)
+        leader, unclean = self._elect(replicas, isr, elr)
+        if unclean:
+            isr, elr = (leader,), ()
+        elif leader in elr:
+            isr = (leader,)
+            elr = tuple(replica for replica in elr if replica != leader)
+        if not rules.has_eligible_replicas:
+            # The last one in sync stays in the set: only it has everything.
+            if not isr and before.isr:
+                isr = tuple(each for each in before.isr if each in replicas) or replicas[:1]
+            elr = () if isr else elr
+        leader_change = NO_LEADER_CHANGE
+        if leader != before.leader or self._raises_epoch(replicas, isr):
+            leader_change = leader
+
+        record = PartitionChangeRecord(partition_id=before.partition, topic_id=self.topic.topic_id)
+        changes = self._set_assignment(record, replicas, removing, adding)
+        if leader_change != NO_LEADER_CHANGE:
+            record.leader = leader_change
+            changes = True
+        if isr != before.isr:
+            record.isr = list(isr)
+            changes = True
+        if elr != before.eligible_leader_replicas:
+            record.eligible_leader_replicas = list(elr)
+            changes = True
+        last_known = self._last_known_leader(leader_change)
+        if last_known != before.last_known_elr:
+            record.last_known_elr = list(last_known)
+            changes = True
+        recovery = before.leader_recovery_state if self.recovery is None else self.recovery
+        if unclean:
+            recovery = LeaderRecoveryState.RECOVERING
+            self.unclean_election = self._unclean_election(leader)
+        if recovery != before.leader_recovery_state:
+            record.leader_recovery_state = recovery
+            changes = True
+        return record if changes else None
+
+    def _raises_epoch(self, replicas: tuple[int, ...], isr: tuple[int, ...]) -> bool:
+        """Whether a leader that stays gets a new epoch."""
+        before = self.before
+        if self.new_epoch:
+            return True
+        if replicas != before.replicas and not set(before.replicas) <= set(replicas):
+            return True
+        # Brokers before 3.6 needed one for a smaller in-sync set (KAFKA-15021).
+        return self.rules.isr_shrink_raises_epoch and not set(before.isr) <= set(isr)
+
+    def _unclean_election(self, leader: int) -> UncleanElection:
+        before = self.before
+        return UncleanElection(
+            self.topic.name,
+            before.partition,
+            leader,
+            before.leader_epoch + 1,
+            before.isr,
+            leader in before.last_known_elr,
+        )
+
+    def _eligible(self, replicas: Sequence[int], isr: Sequence[int]) -> tuple[int, ...]:
+        """Who has all that is committed without being in sync, before the election."""
+        rules, before = self.rules, self.before
+        candidates = set(before.eligible_leader_replicas)
+        if rules.has_eligible_replicas:
+            min_isr = min(rules.of(self.topic.name).min_insync_replicas, len(replicas))
+            if len(isr) >= min_isr:
+                return ()
+            candidates |= {*before.isr}
+        elif isr or before.isr:
+            return ()  # else they are left from before the feature was turned off, and all there is
+        candidates -= {*isr, *self.unclean_shutdowns}
+        # What a finished reassignment takes away has no more to say.
+        return tuple(sorted(candidates & {*replicas}))
+
+    def _elect(self, replicas: Sequence[int], isr: Sequence[int], elr: Sequence[int]) -> Elected:
+        sound = isr or elr
+        current = self.before.leader
+        if self.election is Election.PREFERRED:
+            preferred = replicas[0]
+            if preferred in sound and self._is_acceptable(preferred):
+                return Elected(preferred, False)
+        if current in sound and current in replicas and self._is_acceptable(current):
+            return Elected(current, False)
+        for replica in replicas:
+            if replica in sound and self._is_acceptable(replica):
+                return Elected(replica, False)
+        if not sound and self.rules.has_eligible_replicas:
+            last_known = self.before.last_known_elr
+            # More than one would be what other software keeps there: not a leader.
+            if len(last_known) == 1 and last_known[0] in replicas:
+                (last_leader,) = last_known
+                if self._is_acceptable(last_leader):
+                    return Elected(last_leader, True)
+        if self.election is Election.UNCLEAN:
+            for replica in replicas:
+                if self._is_acceptable(replica):
+                    return Elected(replica, True)
+        return _NOBODY
+
+    def _is_acceptable(self, replica: int) -> bool:
+        """Whether the replica's broker may lead and its directory is online."""
+        image, before = self.rules.image, self.before
+        broker = image.brokers.get(replica)
+        if broker is None:
+            return False
+        if not (broker.is_active if self.can_lead is None else self.can_lead(replica)):
+            return False
+        if not before.directories or replica not in before.replicas:
+            return True
+        directory = before.directories[before.replicas.index(replica)]
+        return is_online(directory, broker.log_dirs)
+
+    def _last_known_leader(self, leader_change: int) -> tuple[int, ...]:
+        """Who led when the partition last had a leader; nobody while it has one."""
+        last_known = self.before.last_known_elr
+        if not self.rules.has_eligible_replicas:
+            return last_known
+        if leader_change == NO_LEADER and self.before.leader != NO_LEADER and not last_known:
+            return (self.before.leader,)
+        if leader_change >= 0 and last_known:
+            return ()
+        return last_known
+
+    def _set_assignment(
+        self,
+        record: PartitionChangeRecord,
+        replicas: tuple[int, ...],
+        removing: tuple[int, ...],
+        adding: tuple[int, ...],
+    ) -> bool:
+        before = self.before
+        changes = False
+        if replicas != before.replicas:
+            record.replicas = list(replicas)
+            changes = True
+        if self.rules.knows_directories and (changes or self.directories):
+            # A partition that is older than directory ids has none.
+            old = before.directories or (MIGRATING,) * len(before.replicas)
+            known = dict(zip(before.replicas, old, strict=True))
+            known.update(self.directories)
+            image = self.rules.image
+            new = tuple(
+                known[replica] if replica in known else default_directory(image, replica)
+                for replica in replicas
+            )
+            if new != old:
+                record.directories = list(new)
+                changes = True
+        if removing != before.removing_replicas:
+            record.removing_replicas = list(removing)
+            changes = True
+        if adding != before.adding_replicas:
+            record.adding_replicas = list(adding)
+            changes = True
+        return changes
+
+
+def is_complete(
+    replicas: Sequence[int], isr: Sequence[int], removing: Sequence[int], adding: Sequence[int]
+) -> bool:
+    """Whether a reassignment that is under way can end.
+
+    All its new replicas have to be in sync, and, where there will be fewer replicas than before,
+    all that stay: otherwise the end could leave fewer in sync than there are now.
+    """
+    staying = set(isr) - set(removing)
+    if (removing and not staying) or not set(adding) <= staying:
+        return False
+    return len(adding) >= len(removing) or set(replicas) - set(removing) <= staying

@@ -1,5 +1,6 @@
 """Which brokers get the replicas of new partitions.
 
+Brokers that are about to stop, and those all of whose log directories are cordoned, get none.
 Replicas of one partition go to different racks first, then to different brokers of a rack; brokers
 that are not fenced come before those that are, and the first replica, which will lead, is never on
 a fenced one. Partitions are dealt out like cards: each begins at the next rack, and each round over
@@ -43,7 +44,7 @@ def place_replicas(
     """The replicas of each new partition, the preferred leader first."""
     racks: dict[str, _Rack] = {}
     broker_count = 0
-    for broker in sorted(brokers, key=lambda broker: broker.broker_id):
+    for broker in sorted(filter(_is_usable, brokers), key=lambda broker: broker.broker_id):
         rack = racks.setdefault(broker.rack or "", _Rack())
         (rack.fenced if broker.fenced else rack.active).append(broker.broker_id)
         broker_count += 1
@@ -67,6 +68,12 @@ def place_replicas(
     return placed
 
 
+def _is_usable(broker: BrokerImage) -> bool:
+    if broker.in_controlled_shutdown and not broker.fenced:
+        return False
+    return not broker.log_dirs or not set(broker.log_dirs) <= set(broker.cordoned_log_dirs or ())
+
+
 def _deal(queues: list[list[int]], count: int) -> list[int]:
     """Takes one broker of each rack in turn until there are enough."""
     replicas: list[int] = []
@@ -80,11 +87,12 @@ def _deal(queues: list[list[int]], count: int) -> list[int]:
 def _check(racks: Iterable[_Rack], broker_count: int, replication_factor: int) -> None:
     problem = None
     if not any(rack.active for rack in racks):
-        problem = "All brokers are currently fenced."
+        problem = "All brokers are currently fenced, or have all their log directories cordoned."
     elif replication_factor > broker_count:
         problem = (
             f"The target replication factor of {replication_factor} cannot be reached because "
-            f"only {broker_count} broker(s) are registered."
+            f"only {broker_count} broker(s) are registered or some brokers have all their log "
+            "directories cordoned."
         )
     if problem is not None:
         raise ApiError(

@@ -13,12 +13,10 @@ from typing import NamedTuple
 from tidelog.cluster.controller.controller_settings import ControllerSettings
 from tidelog.cluster.controller.decision import Decision, check_record_limit
 from tidelog.cluster.controller.elections import PartitionRow
-from tidelog.cluster.controller.partition_changes import Election, PartitionChange, is_active
+from tidelog.cluster.controller.partition_changes import PartitionChange, PartitionChanges
 from tidelog.cluster.controller.placement import check_assignment
 from tidelog.cluster.metadata.image import MetadataImage, PartitionImage
-from tidelog.cluster.metadata.records.topics import PartitionChangeRecord
 from tidelog.protocol.errors import ApiError, ErrorCode
-from tidelog.protocol.schema import Message
 from tidelog.protocol.topic_partition import TopicPartition
 
 
@@ -46,27 +44,28 @@ def alter_partition_reassignments(
     allow_replication_factor_change: bool = True,
 ) -> Decision[list[PartitionRow]]:
     """Begins, changes and cancels reassignments."""
-    records: list[Message] = []
+    changes = PartitionChanges(image, settings)
     rows = []
+    seen: set[TopicPartition] = set()
     for wanted in reassignments:
+        name = TopicPartition(wanted.topic, wanted.partition)
         try:
-            record = _reassign(wanted, image, settings, allow_replication_factor_change)
+            if name in seen:
+                raise ApiError(ErrorCode.INVALID_REQUEST, "The partition is named twice.")
+            seen.add(name)
+            _reassign(wanted, changes, allow_replication_factor_change)
         except ApiError as error:
             rows.append(PartitionRow(wanted.topic, wanted.partition, error))
-            continue
-        if record is not None:
-            records.append(record)
-        rows.append(PartitionRow(wanted.topic, wanted.partition, None))
-    check_record_limit(records)
-    return Decision(records, rows)
+        else:
+            rows.append(PartitionRow(wanted.topic, wanted.partition, None))
+    check_record_limit(changes.records)
+    return Decision(changes.records, rows, unclean_elections=changes.unclean_elections)
 
 
 def _reassign(
-    wanted: Reassignment,
-    image: MetadataImage,
-    settings: ControllerSettings,
-    allow_replication_factor_change: bool,
-) -> PartitionChangeRecord | None:
+    wanted: Reassignment, changes: PartitionChanges, allow_replication_factor_change: bool
+) -> None:
+    image = changes.rules.image
     topic = image.topics_by_name.get(wanted.topic)
     partition = image.partition(wanted.topic, wanted.partition)
     if topic is None:
@@ -78,59 +77,48 @@ def _reassign(
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
             f"Unable to find partition {wanted.topic}:{wanted.partition}.",
         )
-    change = PartitionChange(
-        topic.topic_id, partition, lambda replica: is_active(image, replica), image
-    )
+    change = PartitionChange(topic, partition, changes.rules)
     if wanted.replicas is None:
-        unclean = settings.topic_setting(image, topic.name, "unclean.leader.election.enable")
-        _cancel(change, wanted, partition, allow_unclean=unclean.lower() == "true")
+        _cancel(change, wanted, partition)
     else:
         check_assignment(wanted.replicas, image.brokers)
-        staying = len(partition.replicas) - len(partition.adding_replicas)
+        staying = len(partition.replicas) - len(partition.removing_replicas)
         if not allow_replication_factor_change and len(wanted.replicas) != staying:
             raise ApiError(
                 ErrorCode.INVALID_REPLICATION_FACTOR,
                 f"The replication factor is changed from {staying} to {len(wanted.replicas)}",
             )
         _begin(change, wanted.replicas, partition)
-    return change.record()
+    changes.add(change)
 
 
 def _begin(change: PartitionChange, target: Sequence[int], partition: PartitionImage) -> None:
-    removing = tuple(replica for replica in partition.replicas if replica not in target)
-    change.adding = tuple(replica for replica in target if replica not in partition.replicas)
+    removing = tuple(sorted(set(partition.replicas) - set(target)))
+    adding = set(target) - set(partition.replicas)
+    # Replicas that an earlier reassignment was still adding may not be in sync yet either.
+    adding |= set(target) & set(partition.adding_replicas)
+    change.adding = tuple(sorted(adding))
     change.removing = removing
     change.replicas = (*target, *removing)
-    # Replicas that an earlier reassignment was still adding are not in sync yet either.
-    still_adding = [each for each in partition.adding_replicas if each in target]
-    change.adding += tuple(each for each in still_adding if each not in change.adding)
 
 
-def _cancel(
-    change: PartitionChange,
-    wanted: Reassignment,
-    partition: PartitionImage,
-    *,
-    allow_unclean: bool,
-) -> None:
+def _cancel(change: PartitionChange, wanted: Reassignment, partition: PartitionImage) -> None:
     if not partition.is_reassigning:
         raise ApiError(
             ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "No partition reassignment is in progress."
         )
+    rules = change.rules.of(wanted.topic)
     adding = set(partition.adding_replicas)
     change.replicas = tuple(each for each in partition.replicas if each not in adding)
     change.removing = change.adding = ()
-    isr = tuple(each for each in partition.isr if each not in adding)
-    if not isr:
-        if not allow_unclean:
-            raise ApiError(
-                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                f"Unable to revert partition assignment for {wanted.topic}:{wanted.partition} "
-                "because it would require an unclean leader election.",
-            )
-        isr = change.replicas[:1]
-        change.election = Election.UNCLEAN
-    change.isr = isr
+    change.isr = tuple(each for each in partition.isr if each not in adding)
+    change.election = rules.election
+    if not change.isr and not rules.unclean_elections:
+        raise ApiError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"Unable to revert partition assignment for {wanted.topic}:{wanted.partition} "
+            "because it would require an unclean leader election.",
+        )
 
 
 def list_reassignments(

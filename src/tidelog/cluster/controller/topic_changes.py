@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 from tidelog.cluster.controller.controller_settings import ControllerSettings
 from tidelog.cluster.controller.decision import Decision, check_partition_limit, check_record_limit
-from tidelog.cluster.controller.partition_changes import is_active, new_directories
+from tidelog.cluster.controller.log_directories import new_directories
+from tidelog.cluster.controller.partition_changes import is_active
 from tidelog.cluster.controller.placement import check_assignment, place_replicas
 from tidelog.cluster.metadata.image import ConfigResourceType, MetadataImage, PartitionImage
 from tidelog.cluster.metadata.image_records import partition_record

@@ -166,6 +166,7 @@ class MetadataDelta:
     changed_topics: list[tuple[TopicImage, TopicImage]] = field(default_factory=list)
     configs: set[ConfigResource] = field(default_factory=set)
     brokers: set[int] = field(default_factory=set)
+    controllers: set[int] = field(default_factory=set)
     features: set[str] = field(default_factory=set)
     quotas: set[QuotaEntity] = field(default_factory=set)
     scram: set[tuple[str, int]] = field(default_factory=set)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from tidelog.cluster.features import METADATA_VERSION
+from tidelog.cluster.features import KRAFT_VERSION, METADATA_VERSION
 from tidelog.cluster.metadata.image import (
     AclEntry,
     BrokerImage,
@@ -197,11 +197,18 @@ class ImageChanges:
         if record.topic_name and not wanted:
             raise MetadataReplayError(f"there is no topic {record.topic_name}")
         for topic_id in wanted:
+            known = self._partitions.get(topic_id)
+            now = self._image.topics_by_id[topic_id].partitions if known is None else known.values()
+            if not any(each.eligible_leader_replicas or each.last_known_elr for each in now):
+                continue
             partitions = self._partitions_of(topic_id)
             for index, partition in partitions.items():
-                partitions[index] = partition._replace(
-                    eligible_leader_replicas=(), last_known_elr=()
-                )
+                if partition.eligible_leader_replicas or partition.last_known_elr:
+                    partitions[index] = partition._replace(
+                        partition_epoch=partition.partition_epoch + 1,
+                        eligible_leader_replicas=(),
+                        last_known_elr=(),
+                    )
 
     def _is_removed(self, topic_id: bytes) -> bool:
         if topic_id in self._image.topics_by_id:
@@ -272,6 +279,7 @@ class ImageChanges:
             features=_feature_ranges(record.features),
             zk_migration_ready=record.zk_migration_ready,
         )
+        self._delta.controllers.add(record.controller_id)
 
     # Settings
 
@@ -290,6 +298,8 @@ class ImageChanges:
         self._delta.configs.add(resource)
 
     def _replay_feature_level(self, record: settings.FeatureLevelRecord) -> None:
+        if record.name == KRAFT_VERSION:
+            return  # older Kafka wrote it by mistake; what counts is a control record (KAFKA-18979)
         copy = self._features = self._own(self._features)
         if record.feature_level or record.name == METADATA_VERSION:
             copy[record.name] = record.feature_level
@@ -421,6 +431,9 @@ _REPLAY: dict[type[Message], Callable[[ImageChanges, Any], None]] = {
     brokers.RegisterControllerRecord: ImageChanges._replay_register_controller,
     brokers.UnfenceBrokerRecord: ImageChanges._replay_unfence_broker,
     brokers.UnregisterBrokerRecord: ImageChanges._replay_unregister_broker,
+    log_control.AbortTransactionRecord: ImageChanges._replay_nothing,
+    log_control.BeginTransactionRecord: ImageChanges._replay_nothing,
+    log_control.EndTransactionRecord: ImageChanges._replay_nothing,
     log_control.NoOpRecord: ImageChanges._replay_nothing,
     log_control.ZkMigrationStateRecord: ImageChanges._replay_nothing,
     security.AccessControlEntryRecord: ImageChanges._replay_acl,

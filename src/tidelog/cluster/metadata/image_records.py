@@ -42,7 +42,7 @@ def image_records(image: MetadataImage) -> Iterator[Message]:
     """The records that make this image from nothing."""
     yield from _features(image)
     for controller in image.controllers.values():
-        yield _controller(controller)
+        yield controller_record(controller)
     for broker in image.brokers.values():
         yield broker_record(broker)
     for topic in image.topics_by_name.values():
@@ -107,7 +107,8 @@ def broker_record(broker: BrokerImage) -> RegisterBrokerRecord:
     )
 
 
-def _controller(controller: ControllerImage) -> RegisterControllerRecord:
+def controller_record(controller: ControllerImage) -> RegisterControllerRecord:
+    """The record that holds a controller's whole state."""
     return RegisterControllerRecord(
         controller_id=controller.controller_id,
         incarnation_id=controller.incarnation_id,

@@ -35,6 +35,7 @@ from tidelog.cluster.metadata.metadata_snapshot import Snapshot, SnapshotId, new
 from tidelog.cluster.metadata.proposal import Proposal, encode_group, take_group
 from tidelog.cluster.metadata.quorum_of_one import QuorumOfOne
 from tidelog.cluster.metadata.records.framing import encode_record
+from tidelog.cluster.metadata.records.log_control import AbortTransactionRecord
 from tidelog.cluster.metadata.records.settings import FeatureLevelRecord
 from tidelog.cluster.metadata.records.topics import RemoveTopicRecord
 from tidelog.cluster.metadata.snapshotting import SnapshotOptions, Snapshotting
@@ -113,6 +114,7 @@ class MetadataLog:
         self.directory = directory
         self.image = self.latest = MetadataImage()
         self.leader_epoch = 0
+        self._open_transaction_offset: int | None = None
         self.leader_id = -1
         self.directory_id = ZERO_UUID
         self.kraft_version = 0
@@ -251,6 +253,7 @@ class MetadataLog:
         except MetadataReplayError as error:
             raise MetadataLogError(f"{self.directory} is not whole: {error}") from error
         self._check_supported(image)
+        self._open_transaction_offset = replayed.open_transaction_offset
         self.leader_epoch = epoch
         image = image.with_kraft_version(self.kraft_version)
         self.image = self.latest = self._committed = image
@@ -288,8 +291,9 @@ class MetadataLog:
         leader_change = LeaderChangeMessage(
             version=0, leader_id=node_id, voters=[voter], granting_voters=[voter]
         )
+        aborted = self._abort_of_open_transaction()
         if self.latest.metadata_version:
-            began = self._propose([], control=[leader_change])
+            began = self._propose(aborted, control=[leader_change])
             # Nobody waits for its sync: the rest of the start goes on meanwhile.
             if began.committed.is_done:
                 began.committed.result()
@@ -299,13 +303,19 @@ class MetadataLog:
             for name, level in initial_levels.items()
         ]
         first = self._propose(
-            levels,
+            [*aborted, *levels],
             control=[leader_change],
             kraft_version=DEFAULT_KRAFT_VERSION,
             voters=[_voter(node_id, directory_id, ())],
         )
         self.settle()
         first.committed.result()
+
+    def _abort_of_open_transaction(self) -> list[Message]:
+        """What follows in the log would belong to a transaction that another software left open."""
+        if self._open_transaction_offset is None:
+            return []
+        return [AbortTransactionRecord(reason="Controller failover")]
 
     def set_endpoints(self, endpoints: Sequence[Endpoint]) -> None:
         """Says at a start, when the ports are known, where this node's controller is reached.

@@ -6,12 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from tidelog.cluster.metadata.image_changes import MetadataReplayError
+from tidelog.cluster.metadata.metadata_transactions import MetadataTransactions
 from tidelog.cluster.metadata.records.framing import decode_record
-from tidelog.cluster.metadata.records.log_control import (
-    AbortTransactionRecord,
-    BeginTransactionRecord,
-    EndTransactionRecord,
-)
 from tidelog.protocol.control_records import (
     KRaftVersionRecord,
     Voter,
@@ -30,7 +26,8 @@ READ_BYTES = 4 << 20
 
 @dataclass(slots=True)
 class ReplayedLog:
-    """What the log says from an offset on; the records of aborted transactions are left out."""
+    """What the log says from an offset on; the records of transactions that were aborted, or have
+    not ended, are left out."""
 
     records: list[Message] = field(default_factory=list)
     epoch: int = 0
@@ -38,13 +35,13 @@ class ReplayedLog:
     kraft_version: int = 0
     voters: list[Voter] = field(default_factory=list)
     size_bytes: int = 0
+    open_transaction_offset: int | None = None
 
 
 def replay_log(log: Log, files: Files, start_offset: int) -> ReplayedLog:
     """Reads from `start_offset` to the end. Raises MetadataReplayError."""
     replayed = ReplayedLog()
-    # The records of a transaction that has not ended; None outside of one.
-    transaction: list[Message] | None = None
+    transactions = MetadataTransactions()
     for header, records in _batches(log, files, start_offset):
         replayed.epoch = max(replayed.epoch, header.partition_leader_epoch)
         replayed.timestamp_ms = max(replayed.timestamp_ms, header.max_timestamp)
@@ -53,18 +50,8 @@ def replay_log(log: Log, files: Files, start_offset: int) -> ReplayedLog:
             if header.is_control:
                 _replay_control(record, replayed)
                 continue
-            message = _decode(record)
-            if isinstance(message, BeginTransactionRecord):
-                transaction = []
-            elif isinstance(message, EndTransactionRecord):
-                replayed.records += transaction or []
-                transaction = None
-            elif isinstance(message, AbortTransactionRecord):
-                transaction = None
-            elif transaction is not None:
-                transaction.append(message)
-            else:
-                replayed.records.append(message)
+            replayed.records += transactions.take(_decode(record), record.offset)
+    replayed.open_transaction_offset = transactions.begin_offset
     return replayed
 
 

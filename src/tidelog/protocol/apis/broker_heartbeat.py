@@ -10,7 +10,9 @@ class BrokerHeartbeatRequest(Message, api_key=63, versions="0-2", flexible="0+")
     want_fence: bool = field(BOOL, "0+")
     want_shut_down: bool = field(BOOL, "0+")
     offline_log_dirs: list[bytes] = field(Array(UUID), "1+", tag=0, tagged="1+")
-    cordoned_log_dirs: list[bytes] = field(Array(UUID), "2+", tag=1, tagged="2+")
+    cordoned_log_dirs: list[bytes] | None = field(
+        Array(UUID), "2+", nullable="2+", default=None, tag=1, tagged="2+"
+    )
 
 
 class BrokerHeartbeatResponse(Message, api_key=63, versions="0-2", flexible="0+"):

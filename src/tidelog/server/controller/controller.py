@@ -12,9 +12,10 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from tidelog.cluster.controller.broker_heartbeats import BrokerHeartbeats
 from tidelog.cluster.controller.config_changes import first_cluster_settings
 from tidelog.cluster.controller.controller_settings import ControllerSettings
-from tidelog.cluster.controller.decision import Decision
+from tidelog.cluster.controller.decision import Decision, UncleanElection
 from tidelog.cluster.metadata.image import MetadataImage
 from tidelog.cluster.metadata.metadata_log import MetadataLog
 from tidelog.cluster.settings.config_description import BrokerConfigLayers
@@ -76,17 +77,24 @@ class Controller:
         quotas: ClientQuotas,
         random: Random,
         *,
+        heartbeats: BrokerHeartbeats,
+        now_ms: Callable[[], int],
         config_layers: Callable[[], BrokerConfigLayers],
         on_exception: Callable[[], None],
+        on_unclean_election: Callable[[UncleanElection], None],
     ) -> None:
-        """`on_exception` is called while an exception that is a bug is being handled."""
+        """`now_ms` is a monotonic clock. `on_exception` is called while an exception that is a bug
+        is being handled, `on_unclean_election` when one is committed."""
         self.settings = settings
         self.quotas = quotas
+        self.heartbeats = heartbeats
+        self.now_ms = now_ms
         self.random = random
         self.new_id = partial(random_uuid, random)
         self.config_layers = config_layers
         self._metadata = metadata
         self._on_exception = on_exception
+        self._on_unclean_election = on_unclean_election
 
     @property
     def latest(self) -> MetadataImage:
@@ -99,7 +107,9 @@ class Controller:
         return self._metadata.next_offset
 
     def activate(self) -> None:
-        """Takes over: writes what every cluster has."""
+        """Takes over: brokers have their sessions again, and what every cluster has is written."""
+        # The own broker has not registered yet: who is in its place was an earlier process.
+        self.heartbeats.activate(self.latest, self.now_ms(), (self.settings.node_id,))
         self._metadata.propose(first_cluster_settings(self.latest, self.settings))
 
     def ask(self, body: Message, context: RequestContext | None) -> Promise[Any]:
@@ -120,4 +130,9 @@ class Controller:
             return Promise.failed(
                 ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, "the controller's log has the details")
             )
-        return proposal.committed.then(lambda _: decision.rows)
+        return proposal.committed.then(lambda _: self._committed(decision))
+
+    def _committed(self, decision: Decision[Any]) -> Any:
+        for election in decision.unclean_elections:
+            self._on_unclean_election(election)
+        return decision.rows

@@ -13,6 +13,11 @@ from tidelog.protocol.varint import encode_uvarint, read_uvarint
 
 FRAME_VERSION = 1
 
+_NEWER = (
+    ". Newer software has written it: start that again, or, where it can, lower the cluster's "
+    "metadata.version with it first"
+)
+
 RECORD_TYPES: dict[int, type[Message]] = {
     record.API_KEY: record
     for record in (
@@ -109,10 +114,10 @@ def decode_record(value: bytes | bytearray | memoryview) -> Message:
         raise ProtocolError(f"a metadata record has frame version {frame_version}, not 1")
     record_type = RECORD_TYPES.get(type_id)
     if record_type is None:
-        raise ProtocolError(f"a metadata record has the unknown type {type_id}")
+        raise ProtocolError(f"a metadata record has the unknown type {type_id}{_NEWER}")
     if not record_type.MIN_VERSION <= version <= record_type.MAX_VERSION:
         raise ProtocolError(
             f"{record_type.__name__} has version {version}; known are "
-            f"{record_type.MIN_VERSION} to {record_type.MAX_VERSION}"
+            f"{record_type.MIN_VERSION} to {record_type.MAX_VERSION}{_NEWER}"
         )
     return record_type.decode(value, version, at)

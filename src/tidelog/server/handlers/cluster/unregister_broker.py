@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidelog.cluster.controller.broker_lifecycle import unregister_broker
+from tidelog.cluster.controller.broker_registrations import unregister_broker
 from tidelog.cluster.controller.decision import Decision
 from tidelog.promise import Promise
 from tidelog.protocol.api_keys import ApiKey
@@ -43,7 +43,8 @@ def decide(
             f"Broker {body.broker_id} is the one that answers: stop it before it is unregistered.",
         )
     decision = unregister_broker(body.broker_id, controller.latest, controller.settings)
-    return Decision(decision.records, UnregisterBrokerResponse())
+    controller.heartbeats.remove(body.broker_id)
+    return decision.answering(UnregisterBrokerResponse())
 
 
 def error_response(body: UnregisterBrokerRequest, error: ApiError) -> UnregisterBrokerResponse:

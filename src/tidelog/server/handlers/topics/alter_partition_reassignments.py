@@ -53,7 +53,7 @@ def decide(
         allow_replication_factor_change=body.allow_replication_factor_change,
         responses=_rows(decision.rows),
     )
-    return Decision(decision.records, response)
+    return decision.answering(response)
 
 
 def error_response(

@@ -40,9 +40,10 @@ def handle(
 def decide(
     controller: Controller, context: RequestContext | None, body: ElectLeadersRequest
 ) -> Decision[ElectLeadersResponse]:
-    decision = elect_leaders(body.election_type, _asked(body), controller.latest)
-    response = ElectLeadersResponse(replica_election_results=_rows(decision.rows))
-    return Decision(decision.records, response)
+    decision = elect_leaders(
+        body.election_type, _asked(body), controller.latest, controller.settings
+    )
+    return decision.answering(ElectLeadersResponse(replica_election_results=_rows(decision.rows)))
 
 
 def error_response(body: ElectLeadersRequest, error: ApiError) -> ElectLeadersResponse:
