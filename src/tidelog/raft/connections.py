@@ -37,6 +37,7 @@ class Connections:
         "_paused_until_ms",
         "_random",
         "_settings",
+        "bootstrap_paused_until_ms",
     )
 
     def __init__(
@@ -48,6 +49,7 @@ class Connections:
         self._next_correlation = 0
         self._awaiting: dict[int, InFlight] = {}
         self._paused_until_ms: dict[int, int] = {}
+        self.bootstrap_paused_until_ms = 0
 
     def sent(self, destination: Destination, request: Message, now_ms: int) -> int:
         """A request goes out; returns its correlation id."""
@@ -68,7 +70,12 @@ class Connections:
 
     def pause(self, node_id: int, now_ms: int) -> None:
         """It did not go well: leave the destination alone for a moment."""
-        self._paused_until_ms[node_id] = now_ms + self._settings.retry_backoff_ms
+        until_ms = now_ms + self._settings.retry_backoff_ms
+        if node_id < 0:
+            # The others will know no more at this moment.
+            self.bootstrap_paused_until_ms = until_ms
+        else:
+            self._paused_until_ms[node_id] = until_ms
 
     def reset(self, node_id: int) -> None:
         self._awaiting.pop(node_id, None)
@@ -116,10 +123,6 @@ class Connections:
     def ready_bootstrap(self, now_ms: int) -> Destination | None:
         """A server to ask who leads, a different one each time."""
         servers = self._bootstrap
-        if not servers or self.any_in_flight(now_ms):
+        if not servers or now_ms < self.bootstrap_paused_until_ms or self.any_in_flight(now_ms):
             return None
-        first = self._random.randrange(len(servers))
-        for server in servers[first:] + servers[:first]:
-            if self.is_ready(server.node_id, now_ms):
-                return server
-        return None
+        return servers[self._random.randrange(len(servers))]

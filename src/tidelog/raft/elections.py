@@ -205,9 +205,8 @@ class Elections:
     # Time
 
     def poll_unattached(self, state: Unattached) -> bool:
-        if not self._quorum.is_voter:
+        if not self._quorum.is_electable:
             return False
-        # Kept by observers too, in case the log makes them voters.
         if state.election_deadline_ms <= self._quorum.now_ms:
             self._quorum.become_prospective()
             return True
@@ -216,7 +215,7 @@ class Elections:
 
     def poll_prospective(self, state: Prospective) -> bool:
         quorum = self._quorum
-        if not quorum.is_voter:
+        if not quorum.is_electable:
             self._give_up(state)
             return True
         if state.tally.is_won:

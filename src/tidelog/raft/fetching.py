@@ -172,7 +172,7 @@ class Fetching:
 
     def poll_follower(self, state: Follower) -> bool:
         quorum = self._quorum
-        if quorum.is_voter:
+        if quorum.is_electable:
             if state.fetch_deadline_ms <= quorum.now_ms:
                 quorum.become_prospective()
                 return True
@@ -207,13 +207,14 @@ class Fetching:
 
     def _fetch_from_bootstrap(self) -> None:
         quorum = self._quorum
-        server = quorum.connections.ready_bootstrap(quorum.now_ms)
+        connections = quorum.connections
+        server = connections.ready_bootstrap(quorum.now_ms)
         if server is not None:
             quorum.send(server, self._request())
-        if quorum.connections.any_in_flight(quorum.now_ms):
-            quorum.wake_at(quorum.connections.all_ready_at())
-        else:
-            quorum.wake_at(quorum.now_ms + quorum.settings.retry_backoff_ms)
+        if connections.any_in_flight(quorum.now_ms):
+            quorum.wake_at(connections.all_ready_at())
+        elif connections.bootstrap_paused_until_ms > quorum.now_ms:
+            quorum.wake_at(connections.bootstrap_paused_until_ms)
 
     def _request(self) -> FetchRequest:
         quorum = self._quorum

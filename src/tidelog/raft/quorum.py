@@ -141,13 +141,13 @@ class Quorum:
         end = log_end(self.log)
         epoch, leader_id, voted = election
         election_deadline_ms = self.now_ms + self.random_election_timeout_ms()
-        if not self.is_voter:
+        if not self.is_electable:
             election_deadline_ms = NEVER_MS
         if epoch < end.epoch:
             return Unattached(end.epoch, None, None, election_deadline_ms)
         if leader_id == self.key.id:
             return self._resigned(epoch, [])
-        if voted is not None and VoterNode(voted, ()).matches(self.key) and self.is_voter:
+        if voted is not None and VoterNode(voted, ()).matches(self.key) and self.is_electable:
             return Candidate(epoch, voted, self._tally(), election_deadline_ms)
         if leader_id is not None:
             endpoints = self.voters.endpoints(leader_id)
@@ -164,6 +164,10 @@ class Quorum:
     @property
     def is_voter(self) -> bool:
         return self.history.voters.is_voter(self.key)
+
+    @property
+    def is_electable(self) -> bool:
+        return self.history.is_electable(self.key, self.high_watermark)
 
     @property
     def epoch(self) -> int:
@@ -238,7 +242,7 @@ class Quorum:
     def become_unattached(self, epoch: int, leader_id: int | None = None) -> None:
         before = self.state
         assert epoch > before.epoch or (epoch == before.epoch and isinstance(before, Prospective))
-        if not self.is_voter:
+        if not self.is_electable:
             deadline_ms = NEVER_MS
         elif isinstance(before, Prospective) and before.tally.is_lost:
             deadline_ms = self.now_ms + self.random_election_timeout_ms()
@@ -247,7 +251,7 @@ class Quorum:
             deadline_ms = before.election_deadline_ms
         else:
             deadline_ms = NEVER_MS
-        if deadline_ms == NEVER_MS and self.is_voter:
+        if deadline_ms == NEVER_MS and self.is_electable:
             deadline_ms = self.now_ms + self.random_election_timeout_ms()
         voted = self.election.voted if epoch == before.epoch else None
         self._enter(Unattached(epoch, leader_id, voted, deadline_ms))
@@ -260,7 +264,7 @@ class Quorum:
         assert state.leader_id is None
         assert candidate.id != self.key.id
         deadline_ms = NEVER_MS
-        if self.is_voter:
+        if self.is_electable:
             deadline_ms = self.now_ms + self.random_election_timeout_ms()
         if isinstance(state, Unattached):
             self._enter(Unattached(state.epoch, None, candidate, deadline_ms))
@@ -284,7 +288,7 @@ class Quorum:
         self._enter(self._follower(epoch, leader_id, endpoints, voted))
 
     def become_prospective(self) -> None:
-        assert self.is_voter, "only voters are elected"
+        assert self.is_electable, "only voters are elected"
         assert not isinstance(self.state, (Leader, Prospective))
         state = self.state
         self._enter(
@@ -299,7 +303,7 @@ class Quorum:
         )
 
     def become_candidate(self) -> None:
-        assert self.is_voter, "only voters are elected"
+        assert self.is_electable, "only voters are elected"
         assert isinstance(self.state, Prospective)
         self._enter(
             Candidate(
@@ -352,7 +356,8 @@ class Quorum:
             )
         ]
         history = self.history
-        if history.kraft_version >= RECONFIGURATION_VERSION and (
+        is_record = history.kraft_version >= RECONFIGURATION_VERSION
+        if is_record and (
             history.voters_offset == BEFORE_LOG or self.voters.needs_update(self.local.as_voter)
         ):
             # What only the bootstrap snapshots say becomes part of the log; and the leader is the
@@ -391,7 +396,7 @@ class Quorum:
         )
 
     def _tally(self) -> VoteTally:
-        return VoteTally(self.voters, self.key.id)
+        return VoteTally(self.voters, self.key)
 
     def _enter(self, state: State) -> None:
         before, election_before = self.state, self.election

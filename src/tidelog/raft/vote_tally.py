@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidelog.raft.voters import VoterNode, VoterSet
+from tidelog.raft.voters import ReplicaKey, VoterNode, VoterSet
 
 
 class VoteTally:
@@ -10,9 +10,9 @@ class VoteTally:
 
     __slots__ = ("_voters", "granted", "refused")
 
-    def __init__(self, voters: VoterSet, own_id: int) -> None:
+    def __init__(self, voters: VoterSet, own: ReplicaKey) -> None:
         self._voters = voters
-        self.granted = {own_id}
+        self.granted = {own.id} if voters.is_voter(own) else set()
         self.refused: set[int] = set()
 
     def record(self, voter_id: int, *, is_granted: bool) -> None:

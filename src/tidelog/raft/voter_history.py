@@ -18,7 +18,7 @@ from tidelog.protocol.control_records import (
 from tidelog.protocol.record_batch import Buffer, iterate_headers
 from tidelog.protocol.records import decode_records
 from tidelog.raft.raft_log import RaftLog
-from tidelog.raft.voters import VoterSet
+from tidelog.raft.voters import ReplicaKey, VoterSet
 
 BEFORE_LOG = -1
 """The offset of what the bootstrap snapshot says, which is before the first record."""
@@ -49,6 +49,19 @@ class VoterHistory:
     @property
     def kraft_version(self) -> int:
         return self._versions[-1][1] if self._versions else 0
+
+    def is_electable(self, key: ReplicaKey, high_watermark: int | None) -> bool:
+        """Whether a replica may be elected: it is a voter, or the newest record, which is not known
+        to be committed, has removed it. The others may need its log to get that committed, and
+        then nobody else can be elected."""
+        if self.voters.is_voter(key):
+            return True
+        if not self._voters:
+            return False
+        if high_watermark is not None and self._voters[-1][0] < high_watermark:
+            return False
+        before = self._voters[-2][1] if len(self._voters) > 1 else self._static
+        return before.is_voter(key)
 
     # The past
 

@@ -79,7 +79,8 @@ class VoterSet:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, VoterSet) and self._nodes == other._nodes
 
-    __hash__ = None  # type: ignore[assignment]
+    def __hash__(self) -> int:
+        return hash(tuple(self._nodes))
 
     def __repr__(self) -> str:
         return f"VoterSet({list(self._nodes)})"

@@ -20,7 +20,8 @@ from multiprocessing import get_context
 from types import FrameType
 
 from tidelog.testing.simulation.planted_bugs import planted
-from tidelog.testing.simulation.scenario import Result, run_seed
+from tidelog.testing.simulation.result import Result
+from tidelog.testing.simulation.scenario import run_seed
 from tidelog.testing.simulation.simulation import NoEndInSight
 
 RANGE_SEEDS = 20

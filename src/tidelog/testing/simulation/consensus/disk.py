@@ -8,6 +8,7 @@ what came after. A batch that is torn is one that recovery cuts off.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 from typing import NamedTuple
 
@@ -34,8 +35,10 @@ class SimulatedDisk:
         self.end_offset = 0
         self.epochs: list[tuple[int, int]] = []  # epoch and start offset, both rising
         self.snapshots: dict[SnapshotId, bytes] = {}
-        self.election = ElectionState(0)
+        self.election = ElectionState(0)  # as it is on disk
+        self.visible_election = self.election  # as a process reads it
         self.unsynced_election: ElectionState | None = None
+        self.on_append: Callable[[StoredBatch, int], None] = lambda batch, epoch_before: None
         self.is_full = False
         self.refusals = 0
         self._received: tuple[SnapshotId, bytearray] | None = None
@@ -94,6 +97,7 @@ class SimulatedDisk:
             assert epoch >= self.latest_epoch, "epochs go back in a log"
             next_offset = header.next_offset
             batch = StoredBatch(base, next_offset, epoch, data[at : at + header.size_bytes])
+            self.on_append(batch, self.latest_epoch)
             self.batches.append(batch)
             self._note_epoch(epoch, base)
             self.end_offset = next_offset
@@ -149,7 +153,8 @@ class SimulatedDisk:
 
     def finish_persist(self) -> None:
         assert self.unsynced_election is not None
-        self.election, self.unsynced_election = self.unsynced_election, None
+        self.election = self.visible_election = self.unsynced_election
+        self.unsynced_election = None
 
     def install_snapshot(self, snapshot_id: SnapshotId) -> bytes:
         """It is on disk and listed; the log still is what it was."""
@@ -208,12 +213,13 @@ class SimulatedDisk:
         if self.unsynced_election is not None and random.random() < 0.5:
             self.election = self.unsynced_election
         self.unsynced_election = None
+        self.visible_election = self.election
         self.synced = self.batches.copy()
 
-    def lose_process(self) -> None:
-        """The page cache stays."""
-        if self.unsynced_election is not None:
-            self.election = self.unsynced_election
+    def lose_process(self, random: Random) -> None:
+        """The page cache stays, but is no more durable for that."""
+        if self.unsynced_election is not None and random.random() < 0.5:
+            self.visible_election = self.unsynced_election
         self.unsynced_election = None
 
     def _reload(self) -> None:

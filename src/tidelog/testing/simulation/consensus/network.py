@@ -12,6 +12,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
+from tidelog.protocol.apis.api_versions import ApiVersionsRequest
 from tidelog.protocol.apis.fetch import FetchRequest
 from tidelog.protocol.apis.vote import VoteRequest
 from tidelog.protocol.errors import ErrorCode
@@ -22,6 +23,7 @@ from tidelog.testing.simulation.consensus.options import Options
 MS_US = 1_000
 _FETCH_VERSION_MIN = 12
 _FETCH_VERSION_WITH_DIRECTORY = 17
+_API_VERSIONS_WITH_FEATURES = 3
 
 
 class UnsupportedVersion(Exception):
@@ -53,9 +55,11 @@ class Links:
         if self._blocked and (source, target) in self._blocked:
             self._count("messages cut off")
             return True
-        if self.is_faulty and self._options.loss and self._random.random() < self._options.loss:
-            self._count("messages lost")
-            return True
+        if self._options.loss and self.is_faulty:
+            self._count("messages in war")
+            if self._random.random() < self._options.loss:
+                self._count("messages lost")
+                return True
         return False
 
     def is_noticed(self) -> bool:
@@ -85,6 +89,8 @@ class Links:
         if self._options.kraft_version:
             # Voters with directory ids need messages that have them.
             low = _FETCH_VERSION_WITH_DIRECTORY if cls is FetchRequest else min(1, cls.MAX_VERSION)
+        if cls is ApiVersionsRequest:
+            low = _API_VERSIONS_WITH_FEATURES
         key = source, target, cls.API_KEY
         version = self._versions.get(key)
         if version is None:
