@@ -110,8 +110,13 @@ class Connections:
         return self._paused_until_ms.get(node_id, 0)
 
     def any_in_flight(self, now_ms: int) -> bool:
+        """Whether any request still counts; those that were waited for long enough are forgotten,
+        so that a late answer does not count beside that of a later request."""
         limit_ms = now_ms - self._settings.request_timeout_ms
-        return any(each.sent_ms > limit_ms for each in self._awaiting.values())
+        for in_flight in list(self._awaiting.values()):
+            if in_flight.sent_ms <= limit_ms:
+                del self._awaiting[in_flight.destination.node_id]
+        return bool(self._awaiting)
 
     def all_ready_at(self) -> int:
         """When none of the requests under way counts any more."""

@@ -3,7 +3,7 @@
 A voter that has not heard from a leader for a while first asks whether it would be elected
 (pre-vote), which changes nothing for anybody; only with a majority of yeses it begins an epoch. So
 a voter that was cut off does not depose a leader when it comes back, and a leader that is alive
-stays: a follower says yes only while it has not yet fetched from its leader.
+stays: a follower says yes only while it has not yet fetched from its leader, or not for a while.
 
 A vote is granted once per epoch, to a replica whose log is at least as up to date as the own one,
 and only while no leader of the epoch is known. It is answered when it is on disk (`Replica` sees to
@@ -74,7 +74,9 @@ class Elections:
     def _may_pre_vote(self) -> bool:
         state = self._quorum.state
         if isinstance(state, Follower):
-            return not state.has_fetched
+            # An observer follows on when its leader is silent; it may have become a voter by a
+            # record that it does not have yet.
+            return not state.has_fetched or state.fetch_deadline_ms <= self._quorum.now_ms
         return not isinstance(state, Leader)
 
     def _grant(self, asker: ReplicaKey, is_up_to_date: bool) -> bool:
@@ -264,6 +266,9 @@ class Elections:
 
     def poll_leader(self, state: Leader) -> bool:
         quorum = self._quorum
+        if not state.has_begun:
+            quorum.begin_epoch(state)
+            return True
         is_deserted = (
             state.has_quorum_deadline() and state.check_quorum_deadline_ms <= quorum.now_ms
         )

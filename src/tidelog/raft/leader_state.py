@@ -105,6 +105,7 @@ class Leader:
         "endpoints",
         "epoch",
         "epoch_start_offset",
+        "has_begun",
         "high_watermark",
         "is_resigning",
         "key",
@@ -132,6 +133,9 @@ class Leader:
         self.endpoints = endpoints
         self.epoch = epoch
         self.epoch_start_offset = epoch_start_offset
+        self.has_begun = False
+        """Whether the log has the first record of the epoch: that is written when the leadership
+        is on disk, for one that restarts before that may be elected in this epoch again."""
         self.high_watermark: int | None = None
         self.voters = {node.key.id: ReplicaProgress(node.key) for node in voters}
         self.observers: dict[ReplicaKey, ReplicaProgress] = {}

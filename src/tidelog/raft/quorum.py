@@ -133,6 +133,7 @@ class Quorum:
         self._sync_generation = 0
         self._is_syncing = False
         self.is_persisted = False
+        self._granting_voters: list[int] = []
         self._told = LeaderChanged(None, 0)
         self.state: State = self._initial_state(election)
         self.request_sync()
@@ -315,8 +316,6 @@ class Quorum:
         )
 
     def become_leader(self) -> None:
-        """Raises ApiError when the disk does not take the first record of the epoch; the replica
-        has resigned then."""
         state = self.state
         assert isinstance(state, Candidate)
         assert state.tally.is_won
@@ -330,18 +329,25 @@ class Quorum:
             self.settings,
             self.now_ms,
         )
+        self._granting_voters = sorted(state.tally.granted)
         self._enter(leader)
         if self.history.kraft_version < RECONFIGURATION_VERSION:
             leader.volatile_voters = self.voters.with_voter(self.local.as_voter)
+
+    def begin_epoch(self, leader: Leader) -> None:
+        """Write the first record of the epoch, or resign when the disk does not take it."""
+        assert self.is_persisted
+        assert leader.epoch_start_offset == self.log.end_offset
+        leader.has_begun = True
         try:
-            self.append_controls(self._first_records(state))
+            self.append_controls(self._first_records())
         except ApiError:
             self.resign()
             return
         if leader.local_synced(self.synced_offset):
             self.leader_high_watermark_moved(leader)
 
-    def _first_records(self, candidate: Candidate) -> list[MetadataLogControl]:
+    def _first_records(self) -> list[MetadataLogControl]:
         """Every leader begins its epoch with a record, for only with a record of its own epoch on
         top it may commit what is below."""
         records: list[MetadataLogControl] = [
@@ -350,8 +356,7 @@ class Quorum:
                 leader_id=self.key.id,
                 voters=[LeaderChangeVoter(voter_id=voter_id) for voter_id in self.voters.ids],
                 granting_voters=[
-                    LeaderChangeVoter(voter_id=voter_id)
-                    for voter_id in sorted(candidate.tally.granted)
+                    LeaderChangeVoter(voter_id=voter_id) for voter_id in self._granting_voters
                 ],
             )
         ]

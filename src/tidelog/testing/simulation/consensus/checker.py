@@ -5,7 +5,10 @@
     persisted            what a message says was on disk before it left
     log matching         a batch at an offset of an epoch is the same in every log, and so is the
                          epoch before it; so logs that agree at a point agree up to it
-    durable majority     the leader's high watermark is on the disks of a majority of its voters
+    durable majority     the leader's high watermark is on the disks of a majority of its voters,
+                         and what is before it is of the leader's own epoch
+    no loss              nobody truncates what is committed
+    pre-votes            change nothing
     leader completeness  a new leader has everything that was committed
     state machine        every replica applies the same batches at the same offsets
     monotonic            a replica's high watermark and epoch do not go back in its life
@@ -93,7 +96,11 @@ class Checker:
         offset = leader.high_watermark
         assert offset is not None
         epoch = _epoch_before(replica.quorum.log, offset)
-        voters = replica.quorum.voters
+        if epoch != leader.epoch:
+            self._problem(
+                f"leader {leader.leader_id} of epoch {leader.epoch} commits {offset}, of {epoch}"
+            )
+        voters = replica.quorum.history.voters
         count = sum(
             any(disk.has_synced(offset, epoch) for disk in disks(node.key)) for node in voters
         )
@@ -119,10 +126,12 @@ class Checker:
         else:
             self.committed[batch.base_offset] = batch
             self.committed_end = batch.next_offset
-            self._states[batch.next_offset] = crc32(
-                batch.data, self._states[batch.base_offset]
-            )
+            self._states[batch.next_offset] = crc32(batch.data, self._states[batch.base_offset])
         return self._states.get(batch.next_offset, -1)
+
+    def truncated(self, batch: StoredBatch) -> None:
+        if self.committed.get(batch.base_offset) == batch:
+            self._problem(f"the committed batch at {batch.base_offset} is truncated")
 
     def check_voter_changes(self, replica: Replica, leader: Leader) -> None:
         """Of a leader whose voters have changed."""
@@ -156,8 +165,12 @@ class Checker:
         if self.outcomes.get(number) is not None:
             self._problem(f"proposal {number} ends twice")
         self.outcomes[number] = end_offset if error is None else error
+        if error is None and end_offset > self.committed_end:
+            self._problem(f"proposal {number} counts as committed and is not")
 
-    def check_outcomes(self, unanswered: set[int], number_of: Callable[[bytes], int | None]) -> None:
+    def check_outcomes(
+        self, unanswered: set[int], number_of: Callable[[bytes], int | None]
+    ) -> None:
         """At the end: `unanswered` are those of which nobody could hear."""
         found = {}
         for batch in self.committed.values():

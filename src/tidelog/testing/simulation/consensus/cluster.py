@@ -27,8 +27,8 @@ from tidelog.testing.simulation.consensus.network import (
 from tidelog.testing.simulation.consensus.node import (
     Origin,
     SimulatedNode,
-    default_settings,
     endpoints_of,
+    settings_of,
     snapshot_content,
 )
 from tidelog.testing.simulation.consensus.options import Options
@@ -60,7 +60,7 @@ class Cluster:
         self.counts: Counter[str] = Counter()
         self.problems: list[str] = []
         self.lines: list[str] | None = [] if keeps_trace else None
-        self.settings = default_settings(options.snapshot_chunk_bytes)
+        self.settings = settings_of(options)
         self.checker = Checker(self.problem)
         self.links = Links(options, Random(seed * 4 + 2), self.count)
         self._disk_random = Random(seed * 4 + 3)
@@ -255,6 +255,13 @@ class Cluster:
             node for node in self.nodes if node.replica is not None and node.replica.is_leader
         ]
         return max(leaders, key=_epoch_of, default=None)
+
+    def voted(self, node: SimulatedNode) -> None:
+        """The moment at which a voter that forgets does most harm."""
+        if self.options.crashes and self.links.is_faulty and self.random.random() < 0.2:
+            self.count("power cuts after a vote")
+            self.after(self.random.randrange(5 * MS_US), partial(node.stop, with_power=False))
+            self.after(10 * MS_US, self.start_if_down(node))
 
     def died(self, node: SimulatedNode) -> None:
         """What was proposed there is never answered."""

@@ -39,6 +39,7 @@ class SimulatedDisk:
         self.visible_election = self.election  # as a process reads it
         self.unsynced_election: ElectionState | None = None
         self.on_append: Callable[[StoredBatch, int], None] = lambda batch, epoch_before: None
+        self.on_truncate: Callable[[StoredBatch], None] = lambda batch: None
         self.is_full = False
         self.refusals = 0
         self._received: tuple[SnapshotId, bytearray] | None = None
@@ -113,7 +114,7 @@ class SimulatedDisk:
 
     def truncate_to(self, offset: int) -> None:
         while self.batches and self.batches[-1].next_offset > offset:
-            self.batches.pop()
+            self.on_truncate(self.batches.pop())
         self.end_offset = self.batches[-1].next_offset if self.batches else self.start_offset
         while self.epochs and self.epochs[-1][1] >= self.end_offset:
             self.epochs.pop()
@@ -130,7 +131,9 @@ class SimulatedDisk:
         content = self.snapshots.get(snapshot_id)
         return None if content is None else len(content)
 
-    def read_snapshot(self, snapshot_id: SnapshotId, position: int, max_bytes: int) -> Buffer | None:
+    def read_snapshot(
+        self, snapshot_id: SnapshotId, position: int, max_bytes: int
+    ) -> Buffer | None:
         content = self.snapshots.get(snapshot_id)
         return None if content is None else content[position : position + max_bytes]
 

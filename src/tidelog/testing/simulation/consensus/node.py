@@ -12,6 +12,7 @@ from tidelog.protocol.apis.api_versions import (
     ApiVersionsResponse,
     SupportedFeatureKey,
 )
+from tidelog.protocol.apis.fetch import FetchRequest
 from tidelog.protocol.apis.vote import VoteRequest, VoteResponse
 from tidelog.protocol.control_records import (
     KRaftVersionRecord,
@@ -43,6 +44,7 @@ from tidelog.raft.settings import QuorumSettings
 from tidelog.raft.states import NEVER_MS, Candidate
 from tidelog.raft.voters import KRAFT_VERSION, Endpoint, ReplicaKey, VoterSet
 from tidelog.testing.simulation.consensus.disk import SimulatedDisk
+from tidelog.testing.simulation.consensus.options import Options
 
 if TYPE_CHECKING:
     from tidelog.testing.simulation.consensus.cluster import Cluster
@@ -99,8 +101,7 @@ class SimulatedNode:
         self.cluster = cluster
         self.node_id = node_id
         self.key = ReplicaKey(node_id, directory_id)
-        self.disk = SimulatedDisk()
-        self.disk.on_append = cluster.checker.appended
+        self.disk = self._new_disk()
         self.replica: Replica | None = None
         self.life = 0
         self.is_cut_off = False
@@ -115,6 +116,12 @@ class SimulatedNode:
         self._led_epoch = -1
         self._seen_epoch = 0
         self._voters_offset: int | None = None
+
+    def _new_disk(self) -> SimulatedDisk:
+        disk = SimulatedDisk()
+        disk.on_append = self.cluster.checker.appended
+        disk.on_truncate = self.cluster.checker.truncated
+        return disk
 
     # Life and death
 
@@ -168,8 +175,7 @@ class SimulatedNode:
         """Everything is gone, and the node knows that it is."""
         assert self.replica is None
         self.key = ReplicaKey(self.node_id, directory_id)
-        self.disk = SimulatedDisk()
-        self.disk.on_append = self.cluster.checker.appended
+        self.disk = self._new_disk()
         self.cluster.trace(self.node_id, "has a new disk")
 
     def pause(self) -> None:
@@ -228,9 +234,14 @@ class SimulatedNode:
             return
         if isinstance(request, ApiVersionsRequest):
             features = [SupportedFeatureKey(name=KRAFT_VERSION, min_version=0, max_version=1)]
-            self.cluster.respond(
-                self, token, ApiVersionsResponse(supported_features=features)
-            )
+            self.cluster.respond(self, token, ApiVersionsResponse(supported_features=features))
+            return
+        if isinstance(request, VoteRequest) and request.topics[0].partitions[0].pre_vote:
+            before = replica.quorum.election
+            self._do(replica.receive, request, token)
+            after = replica.quorum.election
+            if after.epoch == before.epoch and after.voted != before.voted:
+                self.cluster.problem(f"node {self.node_id} has given its vote in a pre-vote")
             return
         self._do(replica.receive, request, token)
 
@@ -353,7 +364,9 @@ class SimulatedNode:
             cluster.checker.applied(self.node_id, batch)
             self.applied_offset = batch.next_offset
         if self.applied_offset != offset:
-            cluster.problem(f"node {self.node_id} applies up to {self.applied_offset}, not {offset}")
+            cluster.problem(
+                f"node {self.node_id} applies up to {self.applied_offset}, not {offset}"
+            )
 
     # Checks
 
@@ -380,6 +393,10 @@ class SimulatedNode:
             partition = request.topics[0].partitions[0]
             if not partition.pre_vote:
                 self._check_persisted(ElectionState(partition.replica_epoch, None, self.key))
+        elif isinstance(request, FetchRequest):
+            epoch = request.topics[0].partitions[0].current_leader_epoch
+            if epoch > self.disk.election.epoch:
+                self.cluster.problem(f"node {self.node_id} follows {epoch}: not on its disk")
 
     def _check_answer(self, answer: Answer) -> None:
         if not isinstance(answer.response, VoteResponse) or not answer.response.topics:
@@ -393,15 +410,14 @@ class SimulatedNode:
                 self.cluster.count("votes granted")
                 self.cluster.checker.voted(self.key, asked.replica_epoch, candidate)
                 self._check_persisted(ElectionState(asked.replica_epoch, None, candidate))
+                self.cluster.voted(self)
 
     def _check_persisted(self, said: ElectionState) -> None:
         durable = self.disk.election
         if durable.epoch < said.epoch or (
             durable.epoch == said.epoch and durable.voted != said.voted
         ):
-            self.cluster.problem(
-                f"node {self.node_id} says {said}, and {durable} is on its disk"
-            )
+            self.cluster.problem(f"node {self.node_id} says {said}, and {durable} is on its disk")
 
     @property
     def is_candidate(self) -> bool:
@@ -412,10 +428,12 @@ def _wall_ms() -> int:
     return 0
 
 
-def default_settings(snapshot_chunk_bytes: int) -> QuorumSettings:
+def settings_of(options: Options) -> QuorumSettings:
     """Kafka's, but for what would only make more events: idle polls and impatient retries."""
     return QuorumSettings(
+        election_timeout_ms=options.election_timeout_ms,
         fetch_max_wait_ms=900,
         retry_backoff_ms=100,
-        fetch_snapshot_max_bytes=snapshot_chunk_bytes,
+        fetch_max_bytes=options.fetch_max_bytes,
+        fetch_snapshot_max_bytes=options.snapshot_chunk_bytes,
     )

@@ -35,7 +35,11 @@ class Options:
     voter_changes: int
     replacements: int
     resignations: int
+    election_timeout_ms: int
+    fetch_max_bytes: int
     snapshot_chunk_bytes: int
+    cuts_off: bool  # some nodes, for good, in the end
+    tests_stability: bool  # of the leader, when one voter cannot reach it
 
     @classmethod
     def draw(cls, random: Random) -> Options:
@@ -46,11 +50,13 @@ class Options:
             return random.randint(1, most) if random.random() < chance else 0
 
         kraft_version = int(random.random() < 0.75)
+        encodes = random.random() < 1 / 16
+        cuts_off = random.random() < 0.5
         return cls(
             voters=random.choice((1, 2, 3, 3, 3, 3, 3, 4, 5, 5, 7)),
             observers=random.choice((0, 0, 1, 1, 2)),
             kraft_version=kraft_version,
-            encodes=random.random() < 1 / 16,
+            encodes=encodes,
             duration_ms=random.randint(2_500, 6_000),
             proposals=random.randint(4, 14),
             latency_ms=random.choice((1, 2, 5, 20, 60)),
@@ -63,10 +69,15 @@ class Options:
             full_disks=count(0.12, 2),
             pauses=count(0.2, 2),
             skew=sometimes(0.3, 0.1),
-            snapshots=count(0.4, 4),
+            snapshots=count(0.45, 6),
             voter_changes=count(0.45, 4) * kraft_version,
             replacements=count(0.2, 1) * kraft_version,
             resignations=count(0.1, 1),
+            election_timeout_ms=random.choice((120, 300, 1_000)),
+            fetch_max_bytes=random.choice((100, 1 << 20)),
+            cuts_off=cuts_off,
+            # Voters that are too old for pre-votes do depose it.
+            tests_stability=random.random() < 0.15 and not cuts_off and not encodes,
             snapshot_chunk_bytes=random.choice((64, 150, 1 << 20)),
         )
 

@@ -126,6 +126,20 @@ class Schedule:
         cluster.trace(-1, f"partition ({kind} {one}): {sorted(pairs)}")
         self._later(200, 4_000, self._heal)
 
+    def _isolate(self, node: SimulatedNode, delay_ms: int) -> None:
+        others = [each.node_id for each in self.cluster.nodes if each is not node]
+        pairs = {(node.node_id, each) for each in others} | {
+            (each, node.node_id) for each in others
+        }
+
+        def isolate() -> None:
+            if self.cluster.links.is_faulty:
+                self.cluster.links.block(pairs)
+                self.cluster.count("leaders isolated after a change")
+
+        self._later(delay_ms, delay_ms, isolate)
+        self._later(2_000, 6_000, self._heal)
+
     def _heal(self) -> None:
         if self.cluster.links.is_faulty:
             self.cluster.links.heal()
@@ -186,6 +200,9 @@ class Schedule:
         if random.random() < 0.3:
             # Another operator at the same time.
             self._later(0, 30, self._change_voters)
+        if random.random() < 0.3 and len(cluster.nodes) > 1:
+            # The change may be in no other log than the leader's, and be truncated later.
+            self._isolate(leader, random.choice((0, 0, 5, 50)))
 
     def _add(self, leader: SimulatedNode, node: SimulatedNode) -> Asked:
         self.cluster.count("voters to add")
@@ -250,11 +267,13 @@ class Schedule:
                     return
                 cluster.run_until(cluster.now_us + _STEP_US)
         self._check_cut_off(began_us)
+        if self.options.tests_stability and not cluster.problems:
+            self._check_stability()
 
     def _cut_some_off(self) -> None:
         """Nodes that the rest can do without, whichever voters count in the end."""
         cluster, random = self.cluster, self.random
-        if random.random() < 0.5:
+        if not self.options.cuts_off:
             return
         sets = [
             {voter.key for voter in node.replica.quorum.voters}
@@ -275,7 +294,9 @@ class Schedule:
                 node.is_cut_off = True
                 others = [each.node_id for each in cluster.nodes if each is not node]
                 pairs = {(each, node.node_id) for each in others}
-                if random.random() < 0.7:
+                # One that can still be heard deposes leaders for ever where voters are too old for
+                # pre-votes.
+                if random.random() < 0.7 or self.options.encodes:
                     pairs |= {(node.node_id, each) for each in others}
                 cluster.links.block(pairs)
                 cluster.count("nodes cut off for good")
@@ -301,13 +322,13 @@ class Schedule:
             for node in self.cluster.nodes
             if node.replica is not None and node.replica.is_leader and not node.is_cut_off
         ]
-        return max(leaders, key=lambda node: node.replica.epoch if node.replica else 0, default=None)
+        return max(
+            leaders, key=lambda node: node.replica.epoch if node.replica else 0, default=None
+        )
 
     def _all_have_heard(self) -> bool:
         end = self.cluster.checker.committed_end
-        return all(
-            node.applied_offset >= end for node in self.cluster.nodes if not node.is_cut_off
-        )
+        return all(node.applied_offset >= end for node in self.cluster.nodes if not node.is_cut_off)
 
     def _all_proposals_end(self) -> bool:
         """Whoever is still there hears how it ended."""
@@ -330,7 +351,8 @@ class Schedule:
         lost = [
             voter.key
             for voter in voters
-            if cluster.nodes[voter.key.id].is_cut_off or cluster.nodes[voter.key.id].key != voter.key
+            if cluster.nodes[voter.key.id].is_cut_off
+            or cluster.nodes[voter.key.id].key != voter.key
         ]
         observers = [
             node
@@ -365,6 +387,26 @@ class Schedule:
     def _leads_others(node: SimulatedNode) -> bool:
         replica = node.replica
         return replica is not None and replica.is_leader and len(replica.quorum.voters) > 1
+
+    def _check_stability(self) -> None:
+        """A voter that cannot reach the leader does not depose it while a majority can."""
+        cluster = self.cluster
+        leader = self._reachable_leader()
+        if leader is None or leader.replica is None:
+            return
+        voters, epoch = leader.replica.quorum.voters, leader.replica.epoch
+        others = [each for each in voters.ids if each != leader.node_id]
+        alive = [node for node in voters if node.matches(cluster.nodes[node.key.id].key)]
+        if len(voters) < 3 or len(alive) < len(voters) or not leader.replica.quorum.is_voter:
+            return
+        one = self.random.choice(others)
+        cluster.links.block({(one, leader.node_id), (leader.node_id, one)})
+        cluster.count("links to the leader cut")
+        cluster.trace(-1, f"node {one} cannot reach its leader {leader.node_id}")
+        cluster.run_until(cluster.now_us + 5 * SECOND_US)
+        replica = leader.replica
+        if replica is None or not replica.is_leader or replica.epoch != epoch:
+            cluster.problem(f"leader {leader.node_id} of epoch {epoch} is deposed in peace")
 
     # The reckoning
 
