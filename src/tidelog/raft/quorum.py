@@ -64,7 +64,6 @@ from tidelog.raft.voters import (
     VoterSet,
 )
 
-
 NO_VOTERS = VoterSet(())
 
 

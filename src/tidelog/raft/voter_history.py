@@ -70,6 +70,12 @@ class VoterHistory:
         found = [voters for at, voters in self._voters if at <= offset]
         return found[-1] if found else None
 
+    def voters_since(self, offset: int) -> list[VoterSet]:
+        """The voters at `offset`, if the log names some, and all that it names later."""
+        at_offset = self.voters_at(offset)
+        later = [voters for at, voters in self._voters if at > offset]
+        return later if at_offset is None else [at_offset, *later]
+
     def kraft_version_at(self, offset: int) -> int:
         found = [version for at, version in self._versions if at <= offset]
         return found[-1] if found else 0

@@ -16,8 +16,8 @@
     one change           of the voters' keys is uncommitted at a time
     proposals            end once; committed ones are in the log for good, refused ones never are
 
-Each check happens where the fact arises (an append, an election, a step of a high watermark), so its
-cost does not grow with the length of a schedule.
+Each check happens where the fact arises (an append, an election, a step of a high watermark), so
+its cost does not grow with the length of a schedule.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tidelog.raft.leader_state import Leader
 from tidelog.raft.quorum import NotAppended
 from tidelog.raft.raft_log import SnapshotId
 from tidelog.raft.replica import Replica
-from tidelog.raft.voters import ReplicaKey, VoterSet
+from tidelog.raft.voters import ReplicaKey
 from tidelog.testing.simulation.consensus.disk import SimulatedDisk, StoredBatch
 
 
@@ -137,9 +137,7 @@ class Checker:
         """Of a leader whose voters have changed."""
         history = replica.quorum.history
         high_watermark = leader.high_watermark or leader.epoch_start_offset
-        changes = [v for offset, v in history._voters if offset >= high_watermark]
-        before = history.voters_at(high_watermark - 1)
-        sets: list[VoterSet] = [*([before] if before is not None else []), *changes]
+        sets = history.voters_since(high_watermark - 1)
         keys = {frozenset(node.key for node in voters) for voters in sets}
         if len(keys) > 2 and leader.high_watermark is not None:
             self._problem(f"leader {replica.quorum.key.id} has several changes of the voters open")

@@ -69,7 +69,7 @@ class SimulatedDisk:
                 break
             parts.append(batch.data)
         parts.reverse()
-        kept = []
+        kept: list[bytes] = []
         for part in parts:
             size += len(part)
             if kept and size > max_bytes:

@@ -41,9 +41,9 @@ from tidelog.raft.quorum_state_file import ElectionState
 from tidelog.raft.raft_log import SnapshotId
 from tidelog.raft.replica import Replica
 from tidelog.raft.settings import QuorumSettings
-from tidelog.raft.states import NEVER_MS, Candidate
+from tidelog.raft.states import NEVER_MS
 from tidelog.raft.voters import KRAFT_VERSION, Endpoint, ReplicaKey, VoterSet
-from tidelog.testing.simulation.consensus.disk import SimulatedDisk
+from tidelog.testing.simulation.consensus.disk import SimulatedDisk, StoredBatch
 from tidelog.testing.simulation.consensus.options import Options
 
 if TYPE_CHECKING:
@@ -290,7 +290,8 @@ class SimulatedNode:
     def _carry_out(self) -> None:
         replica = self.replica
         assert replica is not None
-        for output in replica.take_outputs():
+        outputs = replica.take_outputs()
+        for output in outputs:
             self._carry_out_one(replica, output)
         self._look(replica)
         self._arrange_tick(replica)
@@ -319,9 +320,9 @@ class SimulatedNode:
         elif isinstance(output, LeaderChanged):
             cluster.trace(self.node_id, f"leader of epoch {output.epoch}: {output.leader_id}")
 
-    def _synced(self, life: int, sync: Sync, batches: list[object]) -> None:
+    def _synced(self, life: int, sync: Sync, batches: list[StoredBatch]) -> None:
         if self.replica is not None and life == self.life:
-            self.disk.finish_sync(batches)  # type: ignore[arg-type]
+            self.disk.finish_sync(batches)
             self._do(self.replica.synced, sync)
 
     def _persisted(self, life: int, persist: Persist) -> None:
@@ -418,10 +419,6 @@ class SimulatedNode:
             durable.epoch == said.epoch and durable.voted != said.voted
         ):
             self.cluster.problem(f"node {self.node_id} says {said}, and {durable} is on its disk")
-
-    @property
-    def is_candidate(self) -> bool:
-        return self.replica is not None and isinstance(self.replica.quorum.state, Candidate)
 
 
 def _wall_ms() -> int:

@@ -57,7 +57,7 @@ class Options:
             observers=random.choice((0, 0, 1, 1, 2)),
             kraft_version=kraft_version,
             encodes=encodes,
-            duration_ms=random.randint(2_500, 6_000),
+            duration_ms=random.randint(1_500, 4_500),
             proposals=random.randint(4, 14),
             latency_ms=random.choice((1, 2, 5, 20, 60)),
             loss=sometimes(0.35, 0.15),

@@ -19,7 +19,6 @@ from random import Random
 from tidelog.protocol.apis.add_raft_voter import AddRaftVoterRequest, Listener
 from tidelog.protocol.apis.remove_raft_voter import RemoveRaftVoterRequest
 from tidelog.protocol.errors import ErrorCode
-from tidelog.raft.raft_log import BOOTSTRAP_SNAPSHOT_ID
 from tidelog.raft.voters import ReplicaKey
 from tidelog.testing.simulation.consensus.cluster import Asked, Cluster, number_of
 from tidelog.testing.simulation.consensus.network import MS_US
@@ -27,7 +26,6 @@ from tidelog.testing.simulation.consensus.node import (
     CLUSTER_ID,
     SimulatedNode,
     endpoints_of,
-    snapshot_content,
 )
 from tidelog.testing.simulation.consensus.options import Options
 from tidelog.testing.simulation.result import Result
@@ -421,9 +419,9 @@ class Schedule:
             cluster.problem("nothing was committed: such a run shows nothing")
         if options.loss * counts["messages in war"] > 20 and not counts["messages lost"]:
             cluster.problem("no message was lost, although some should have been")
-        if options.partitions and len(cluster.nodes) > 1:
-            if not any(name.startswith("partitions") for name in counts):
-                cluster.problem("there was no partition")
+        has_partition = any(name.startswith("partitions") for name in counts)
+        if options.partitions and len(cluster.nodes) > 1 and not has_partition:
+            cluster.problem("there was no partition")
         if options.slow_disk * counts["syncs in war"] > 20 and not counts["slow syncs"]:
             cluster.problem("no sync was slow")
 
