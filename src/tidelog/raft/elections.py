@@ -243,10 +243,11 @@ class Elections:
     def _ask_for_votes(self, state: Prospective | Candidate, *, is_pre_vote: bool) -> None:
         quorum = self._quorum
         quorum.wake_at(state.election_deadline_ms)
-        if state.tally.is_lost:
+        outstanding = state.tally.outstanding
+        if not outstanding or state.tally.is_lost:
             return
         end = log_end(quorum.log)
-        for voter in state.tally.outstanding:
+        for voter in outstanding:
             quorum.send_when_ready(
                 voter.key.id,
                 voter.endpoints,

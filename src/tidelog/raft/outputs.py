@@ -41,9 +41,8 @@ class Persist(NamedTuple):
 
 class Sync(NamedTuple):
     """Sync the log up to `end_offset`; then call `Replica.synced` with this very value. One is
-    under way at a time."""
+    under way at a time, and the log is not truncated meanwhile."""
 
-    generation: int
     end_offset: int
 
 

@@ -129,7 +129,6 @@ class Quorum:
         self.when_appended: list[Callable[[Leader], None]] = []
         # What was loaded may be in the page cache only: another process may have left it there.
         self.synced_offset = log.start_offset
-        self._sync_generation = 0
         self._is_syncing = False
         self.is_persisted = False
         self._granting_voters: list[int] = []
@@ -196,7 +195,10 @@ class Quorum:
 
     def address(self, endpoints: Endpoints) -> Endpoint | None:
         """The one that voters use among themselves."""
-        return next((each for each in endpoints if each.name == self.local.listener), None)
+        for each in endpoints:
+            if each.name == self.local.listener:
+                return each
+        return None
 
     @property
     def election(self) -> ElectionState:
@@ -479,28 +481,26 @@ class Quorum:
             f"{self.high_watermark}"
         )
         assert offset >= self.log.start_offset, "what a snapshot holds is committed"
+        assert self.is_synced, "no sync is under way: a follower fetches only after it"
         self.log.truncate_to(offset)
         self.history.truncate_to(offset)
-        self.synced_offset = min(self.synced_offset, self.log.end_offset)
-        self._sync_generation += 1
+        self.synced_offset = self.log.end_offset
 
     def restarted_at(self, offset: int) -> None:
         """The log was replaced by a snapshot that ends there."""
         assert self.log.start_offset == self.log.end_offset == offset
         self.history.load(self.log)
         self.synced_offset = offset
-        self._sync_generation += 1
 
     def request_sync(self) -> None:
         if not self._is_syncing and self.synced_offset < self.log.end_offset:
             self._is_syncing = True
-            self.outputs.append(Sync(self._sync_generation, self.log.end_offset))
+            self.outputs.append(Sync(self.log.end_offset))
 
     def synced(self, sync: Sync) -> None:
-        """What was truncated since then may have been what was synced: such a sync says nothing."""
         self._is_syncing = False
-        if sync.generation == self._sync_generation:
-            self.synced_offset = max(self.synced_offset, sync.end_offset)
+        assert self.synced_offset < sync.end_offset <= self.log.end_offset
+        self.synced_offset = sync.end_offset
         self.request_sync()
         leader = self.state
         if isinstance(leader, Leader) and leader.local_synced(self.synced_offset):

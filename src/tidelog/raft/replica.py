@@ -235,12 +235,10 @@ class Replica:
     def _finish(self) -> None:
         """Do what the role demands now, and let the outputs go, or hold them back."""
         quorum = self.quorum
-        while True:
+        has_changed = True
+        while has_changed and quorum.is_persisted and self._snapshots.complete is None:
             quorum.deadline_ms = NEVER_MS
-            if not quorum.is_persisted or self._snapshots.complete is not None:
-                break
-            if not self._poll():
-                break
+            has_changed = self._poll()
         caused, quorum.outputs = quorum.outputs, []
         if not quorum.is_persisted:
             election = quorum.election
@@ -288,8 +286,10 @@ class Replica:
         # All of these responses have an error for the request as a whole.
         made: Any = response_class(in_flight.request.API_KEY)
         response = made(error_code=error)
-        self._answer_takers[type(response)](in_flight, response)
-        self.quorum.connections.pause(node_id, self.quorum.now_ms)
+        is_fine = self._answer_takers[type(response)](in_flight, response)
+        # One that is only too old for this request may be asked something else at once.
+        if not is_fine or error != ErrorCode.UNSUPPORTED_VERSION:
+            self.quorum.connections.pause(node_id, self.quorum.now_ms)
 
     def _describe(self, request: DescribeQuorumRequest, token: object) -> None:
         self.quorum.answer(token, describe(self.quorum, request))

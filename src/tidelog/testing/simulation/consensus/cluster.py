@@ -34,7 +34,7 @@ from tidelog.testing.simulation.consensus.node import (
 from tidelog.testing.simulation.consensus.options import Options
 from tidelog.testing.simulation.simulation import SECOND_US, NoEndInSight
 
-EVENTS_MAX = 200_000
+EVENTS_MAX = 40_000
 """A schedule has some hundred events; one with so many goes round in circles."""
 _NUMBER = struct.Struct(">8sq")
 _MARK = b"proposal"

@@ -197,7 +197,8 @@ class SimulatedNode:
         deadline_ms = replica.next_deadline_ms
         if deadline_ms >= NEVER_MS:
             return
-        due_us = int((deadline_ms - self._clock_offset_ms) * 1_000 / self._rate) + 1_000
+        # A tick that is a little late saves those that come to nothing.
+        due_us = int((deadline_ms - self._clock_offset_ms) * 1_000 / self._rate) + 3_000
         if due_us < self.cluster.now_us:
             due_us = self.cluster.now_us
         if self._tick_us < 0 or due_us < self._tick_us:
@@ -430,7 +431,7 @@ def settings_of(options: Options) -> QuorumSettings:
     return QuorumSettings(
         election_timeout_ms=options.election_timeout_ms,
         fetch_max_wait_ms=900,
-        retry_backoff_ms=100,
+        retry_backoff_ms=250,
         fetch_max_bytes=options.fetch_max_bytes,
         fetch_snapshot_max_bytes=options.snapshot_chunk_bytes,
     )

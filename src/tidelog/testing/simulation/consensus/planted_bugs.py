@@ -196,9 +196,17 @@ def count_unsynced_log_of_leader() -> Iterator[None]:
     def optimistic(self: Quorum, batches: bytearray) -> int:
         end_offset = append(self, batches)
         self.synced_offset = end_offset
+        self._is_syncing = False
         return end_offset
 
-    with _replaced(Quorum, "append_as_leader", optimistic):
+    def synced(self: Quorum, sync: Sync) -> None:
+        if isinstance(self.state, Leader) and self.state.local_synced(self.synced_offset):
+            self.leader_high_watermark_moved(self.state)
+
+    with (
+        _replaced(Quorum, "append_as_leader", optimistic),
+        _replaced(Quorum, "synced", synced),
+    ):
         yield
 
 
@@ -211,19 +219,13 @@ def report_unsynced_log_of_follower() -> Iterator[None]:
         append(self, batches)
         self.synced_offset = self.log.end_offset
 
-    with _replaced(Quorum, "append_as_follower", optimistic):
-        yield
+    def synced(self: Quorum, sync: Sync) -> None:
+        self._is_syncing = False
 
-
-@_plant
-def trust_syncs_from_before_a_truncation() -> Iterator[None]:
-    """A sync that was under way when the log was truncated counts for what came after."""
-    synced = Quorum.synced
-
-    def trusting(self: Quorum, sync: Sync) -> None:
-        synced(self, Sync(self._sync_generation, min(sync.end_offset, self.log.end_offset)))
-
-    with _replaced(Quorum, "synced", trusting):
+    with (
+        _replaced(Quorum, "append_as_follower", optimistic),
+        _replaced(Quorum, "synced", synced),
+    ):
         yield
 
 
@@ -324,7 +326,6 @@ def forget_voters_of_snapshots() -> Iterator[None]:
 
     def partial_restart(self: Quorum, offset: int) -> None:
         self.synced_offset = offset
-        self._sync_generation += 1
 
     with _replaced(Quorum, "restarted_at", partial_restart):
         yield

@@ -375,7 +375,7 @@ class Schedule:
         for node in cluster.nodes:
             if not node.is_cut_off:
                 continue
-            while self._leads_others(node):
+            while self._leads_others(node) and not cluster.problems:
                 if cluster.now_us > deadline_us:
                     cluster.problem(f"node {node.node_id} still leads those it cannot reach")
                     return
