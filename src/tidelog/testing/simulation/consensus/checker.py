@@ -13,7 +13,8 @@
     state machine        every replica applies the same batches at the same offsets
     monotonic            a replica's high watermark and epoch do not go back in its life
     snapshots            are of committed state, and equal where they are of the same offset
-    one change           of the voters' keys is uncommitted at a time
+    voters               are those of the own log; one change of their keys is uncommitted at a
+                         time
     proposals            end once; committed ones are in the log for good, refused ones never are
 
 Each check happens where the fact arises (an append, an election, a step of a high watermark), so

@@ -378,16 +378,21 @@ class SimulatedNode:
         if epoch < self._seen_epoch:
             self.cluster.problem(f"node {self.node_id}: epoch {self._seen_epoch} -> {epoch}")
         self._seen_epoch = epoch
+        voters_offset = replica.quorum.history.voters_offset
+        if voters_offset is not None and voters_offset >= self.disk.end_offset:
+            self.cluster.problem(
+                f"node {self.node_id} has voters of {voters_offset}, where its log has nothing"
+            )
         state = replica.quorum.state
         if not isinstance(state, Leader):
             return
         if self._led_epoch != epoch:
             self._led_epoch = epoch
-            self._voters_offset = replica.quorum.history.voters_offset
+            self._voters_offset = voters_offset
             self.cluster.count("elections won")
             self.cluster.checker.became_leader(self.key, epoch, self.disk)
-        elif self._voters_offset != replica.quorum.history.voters_offset:
-            self._voters_offset = replica.quorum.history.voters_offset
+        elif self._voters_offset != voters_offset:
+            self._voters_offset = voters_offset
             self.cluster.checker.check_voter_changes(replica, state)
 
     def _check_sent(self, request: Message) -> None:

@@ -178,7 +178,7 @@ def commit_older_epochs_by_count() -> Iterator[None]:
 
     def eager(self: Leader) -> bool:
         start = self.epoch_start_offset
-        self.epoch_start_offset -= 1
+        self.epoch_start_offset = max(start - 1, 0)
         try:
             return advance(self)
         finally:
@@ -191,21 +191,20 @@ def commit_older_epochs_by_count() -> Iterator[None]:
 @_plant
 def count_unsynced_log_of_leader() -> Iterator[None]:
     """The leader counts what it has appended."""
-    append = Quorum.append_as_leader
+    append, local_synced = Quorum.append_as_leader, Leader.local_synced
 
     def optimistic(self: Quorum, batches: bytearray) -> int:
         end_offset = append(self, batches)
-        self.synced_offset = end_offset
-        self._is_syncing = False
+        assert isinstance(self.state, Leader)
+        self.state.local_synced(end_offset)
         return end_offset
 
-    def synced(self: Quorum, sync: Sync) -> None:
-        if isinstance(self.state, Leader) and self.state.local_synced(self.synced_offset):
-            self.leader_high_watermark_moved(self.state)
+    def never_back(self: Leader, end_offset: int) -> bool:
+        return local_synced(self, max(end_offset, self.progress_of(self.key).end_offset))
 
     with (
         _replaced(Quorum, "append_as_leader", optimistic),
-        _replaced(Quorum, "synced", synced),
+        _replaced(Leader, "local_synced", never_back),
     ):
         yield
 
