@@ -62,8 +62,10 @@ class Fetching:
         ):
             quorum.answer(token, self._error(ErrorCode.INVALID_REQUEST))
             return
-        response = self._try(request, key)
         leader = quorum.state
+        if isinstance(leader, Leader):
+            self._answer_abandoned(leader, key)
+        response = self._try(request, key)
         if (
             request.max_wait_ms == 0
             or not isinstance(leader, Leader)
@@ -71,7 +73,6 @@ class Fetching:
         ):
             quorum.answer(token, response)
             return
-        self._answer_abandoned(leader, key)
         leader.waiting_fetches.append(
             WaitingFetch(
                 token, request, key, partition.fetch_offset, quorum.now_ms + request.max_wait_ms
@@ -142,7 +143,9 @@ class Fetching:
         """The log has grown."""
         if leader.waiting_fetches:
             end_offset = self._quorum.log.end_offset
-            self._answer_some(leader, [w for w in leader.waiting_fetches if w[3] < end_offset])
+            self._answer_some(
+                leader, [w for w in leader.waiting_fetches if w.fetch_offset < end_offset]
+            )
 
     def _answer_all_waiting(self, leader: Leader) -> None:
         """The high watermark has moved."""

@@ -15,7 +15,6 @@ Three things reach the disk, each with its own rule:
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from random import Random
 
 from tidelog.protocol.control_records import (
@@ -30,6 +29,7 @@ from tidelog.protocol.record_batch import Buffer
 from tidelog.protocol.schema import Message
 from tidelog.raft.connections import Connections
 from tidelog.raft.leader_state import Leader, WaitingProposal
+from tidelog.raft.local_node import LocalNode
 from tidelog.raft.messages import NO_LEADER, LeaderView
 from tidelog.raft.outputs import (
     Answer,
@@ -64,30 +64,10 @@ from tidelog.raft.voters import (
     VoterSet,
 )
 
-NO_VOTERS = VoterSet(())
-
 
 class NotAppended(ApiError):
     """A proposal was refused before it got into any log: it may be made again. One that fails
     otherwise may still be committed by a leader to come."""
-
-
-@dataclass(slots=True, frozen=True)
-class LocalNode:
-    """The replica itself. `bootstrap` are servers that may know who leads; `static_voters` are the
-    voters of the configuration, for kraft.version 0."""
-
-    key: ReplicaKey
-    endpoints: Endpoints
-    listener: str  # the one that voters use among themselves
-    cluster_id: str
-    bootstrap: tuple[tuple[str, int], ...] = ()
-    static_voters: VoterSet = NO_VOTERS
-    max_kraft_version: int = RECONFIGURATION_VERSION
-
-    @property
-    def as_voter(self) -> VoterNode:
-        return VoterNode(self.key, self.endpoints, 0, self.max_kraft_version)
 
 
 class Quorum:

@@ -180,5 +180,7 @@ def continues_snapshot(log: RaftLog, snapshot_id: SnapshotId) -> bool:
         return False
     if log.start_offset >= snapshot_id.offset:
         return log.start_offset == snapshot_id.offset
-    end = end_of_epoch(log, snapshot_id.epoch)
-    return end.epoch == snapshot_id.epoch and end.offset >= snapshot_id.offset
+    # The record before its end must be of the snapshot's epoch.
+    known_epoch, ends_at = log.end_offset_for(snapshot_id.epoch)
+    _, begins_at = log.end_offset_for(snapshot_id.epoch - 1)
+    return known_epoch == snapshot_id.epoch and begins_at < snapshot_id.offset <= ends_at

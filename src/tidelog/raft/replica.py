@@ -3,7 +3,8 @@
 Inputs go in by calls, outputs come out by `take_outputs`, and time is an argument:
 
     receive(request)      a request of another node, or of a tool
-    answered, failed      how a request that was sent has ended
+    answered,             how a request that was sent has ended
+    request_failed
     tick                  time has passed; `next_deadline_ms` says when the next one is needed
     propose               records for the log; a ProposalEnded comes for each, once
     persisted, synced,    the disk has done what an output asked for
@@ -52,7 +53,7 @@ from tidelog.protocol.apis.update_raft_voter import (
     UpdateRaftVoterResponse,
 )
 from tidelog.protocol.apis.vote import VoteRequest, VoteResponse
-from tidelog.protocol.errors import ErrorCode
+from tidelog.protocol.errors import ApiError, ErrorCode
 from tidelog.protocol.registry import response_class
 from tidelog.protocol.schema import Message
 from tidelog.raft.connections import InFlight
@@ -61,9 +62,10 @@ from tidelog.raft.elections import Elections
 from tidelog.raft.fetching import Fetching
 from tidelog.raft.leader_state import Leader
 from tidelog.raft.leader_tracking import LeaderTracking
+from tidelog.raft.local_node import LocalNode
 from tidelog.raft.membership import Membership
 from tidelog.raft.outputs import InstallSnapshot, Output, Persist, Sync
-from tidelog.raft.quorum import LocalNode, Quorum
+from tidelog.raft.quorum import Quorum
 from tidelog.raft.quorum_state_file import ElectionState
 from tidelog.raft.raft_log import RaftLog, SnapshotId
 from tidelog.raft.settings import QuorumSettings
@@ -196,7 +198,8 @@ class Replica:
     def upgrade_kraft_version(self, kraft_version: int, now_ms: int) -> int:
         """Raise kraft.version; it is done when the log is committed up to the offset that is
         returned. Raises ApiError; also while the replica waits for its disk."""
-        assert not self._is_still
+        if self._is_still:
+            raise ApiError(ErrorCode.REQUEST_TIMED_OUT, "the replica waits for its disk")
         self.quorum.now_ms = max(now_ms, self.quorum.now_ms)
         try:
             return self._membership.upgrade(kraft_version)

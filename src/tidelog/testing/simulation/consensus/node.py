@@ -25,6 +25,7 @@ from tidelog.protocol.errors import ErrorCode
 from tidelog.protocol.records import Record, encode_batch
 from tidelog.protocol.schema import Message
 from tidelog.raft.leader_state import Leader
+from tidelog.raft.local_node import LocalNode
 from tidelog.raft.outputs import (
     Answer,
     HighWatermarkMoved,
@@ -36,7 +37,6 @@ from tidelog.raft.outputs import (
     Send,
     Sync,
 )
-from tidelog.raft.quorum import LocalNode
 from tidelog.raft.quorum_state_file import ElectionState
 from tidelog.raft.raft_log import SnapshotId
 from tidelog.raft.replica import Replica

@@ -195,8 +195,9 @@ def count_unsynced_log_of_leader() -> Iterator[None]:
 
     def optimistic(self: Quorum, batches: bytearray) -> int:
         end_offset = append(self, batches)
-        assert isinstance(self.state, Leader)
-        self.state.local_synced(end_offset)
+        leader = self.state
+        if isinstance(leader, Leader) and leader.local_synced(end_offset):
+            self.leader_high_watermark_moved(leader)
         return end_offset
 
     def never_back(self: Leader, end_offset: int) -> bool:
