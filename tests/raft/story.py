@@ -47,6 +47,7 @@ class Story:
             voter_changes=0,
             replacements=0,
             resignations=0,
+            upgrades=0,
             election_timeout_ms=1_000,
             fetch_max_bytes=1 << 20,
             snapshot_chunk_bytes=100,

@@ -10,6 +10,7 @@ from tidelog.protocol.apis.describe_quorum import (
 )
 from tidelog.protocol.errors import ErrorCode
 from tidelog.raft.messages import TOPIC
+from tidelog.raft.voters import Endpoint
 
 
 def test_an_observer_becomes_a_voter() -> None:
@@ -128,8 +129,7 @@ def test_voters_of_the_configuration_become_records() -> None:
     leader = story.elected()
     # Each voter tells the leader about itself within the fetch timeout.
     story.run(5)
-    replica_of(leader).upgrade_kraft_version(1, leader.now_ms())
-    leader._carry_out()
+    assert leader.upgrade_kraft_version()
     story.run(2)
     for node in story.nodes:
         history = replica_of(node).quorum.history
@@ -139,6 +139,21 @@ def test_voters_of_the_configuration_become_records() -> None:
     story.run(1)
     leader.stop(with_power=False)
     story.commit(story.elected())
+
+
+def test_voters_tell_their_new_endpoints() -> None:
+    story = Story(voters=3)
+    for _ in range(2):
+        node = story.elected()
+        node.stop(with_power=True)
+        node.endpoints = (*node.endpoints, Endpoint("EXTRA", "elsewhere", 9094))
+        node.start()
+        story.run(6)
+        for each in story.nodes:
+            assert replica_of(each).quorum.voters.endpoints(node.node_id) == node.endpoints
+    # The one that leads names its own when it begins to.
+    leader = story.elected()
+    assert replica_of(leader).quorum.voters.endpoints(leader.node_id) == leader.endpoints
 
 
 def test_the_quorum_is_described_by_its_leader() -> None:

@@ -22,6 +22,7 @@ STRUCK = [
     "elections won",
     "full disks",
     "kills",
+    "kraft.version raised",
     "leaders isolated after a change",
     "links to the leader cut",
     "messages cut off",

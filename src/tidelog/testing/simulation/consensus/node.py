@@ -21,7 +21,7 @@ from tidelog.protocol.control_records import (
     SnapshotHeaderRecord,
     encode_controls,
 )
-from tidelog.protocol.errors import ErrorCode
+from tidelog.protocol.errors import ApiError, ErrorCode
 from tidelog.protocol.records import Record, encode_batch
 from tidelog.protocol.schema import Message
 from tidelog.raft.leader_state import Leader
@@ -101,6 +101,7 @@ class SimulatedNode:
         self.cluster = cluster
         self.node_id = node_id
         self.key = ReplicaKey(node_id, directory_id)
+        self.endpoints = endpoints_of(node_id)
         self.disk = self._new_disk()
         self.replica: Replica | None = None
         self.life = 0
@@ -136,7 +137,7 @@ class SimulatedNode:
         self._seen_epoch = disk.election.epoch
         local = LocalNode(
             self.key,
-            endpoints_of(self.node_id),
+            self.endpoints,
             LISTENER,
             CLUSTER_ID,
             cluster.addresses,
@@ -262,6 +263,21 @@ class SimulatedNode:
         replica = self.replica
         if replica is not None and replica.is_leader:
             self._do(replica.resign, replica.epoch)
+
+    def upgrade_kraft_version(self) -> bool:
+        """As a leader: make the voters of the configuration records, if all have described
+        themselves."""
+        replica = self.replica
+        if replica is None or not replica.is_leader or self._is_paused:
+            return False
+        try:
+            replica.upgrade_kraft_version(1, self.now_ms())
+        except ApiError:
+            return False
+        finally:
+            self._carry_out()
+        self.cluster.count("kraft.version raised")
+        return True
 
     def take_snapshot(self, *, forgets_log: bool) -> None:
         """Of what is applied."""

@@ -35,6 +35,7 @@ class Options:
     voter_changes: int
     replacements: int
     resignations: int
+    upgrades: int  # of kraft.version, from 0 to 1
     election_timeout_ms: int
     fetch_max_bytes: int
     snapshot_chunk_bytes: int
@@ -73,6 +74,8 @@ class Options:
             voter_changes=count(0.45, 4) * kraft_version,
             replacements=count(0.2, 1) * kraft_version,
             resignations=count(0.1, 1),
+            # Old versions of messages have no directory ids, which records of voters need.
+            upgrades=count(0.3, 4) * (not kraft_version and not encodes),
             election_timeout_ms=random.choice((120, 300, 1_000)),
             fetch_max_bytes=random.choice((100, 1 << 20)),
             cuts_off=cuts_off,

@@ -65,6 +65,7 @@ class Schedule:
         self._arrange(options.voter_changes, self._change_voters)
         self._arrange(options.replacements, self._replace)
         self._arrange(options.resignations, self._resign)
+        self._arrange(options.upgrades, self._upgrade)
         cluster.run_until(options.duration_ms * MS_US)
         if not cluster.problems:
             self._make_peace()
@@ -180,6 +181,11 @@ class Schedule:
 
     # Operators
 
+    def _upgrade(self) -> None:
+        leader = self.cluster.leader
+        if leader is not None:
+            leader.upgrade_kraft_version()
+
     def _change_voters(self) -> None:
         cluster, random = self.cluster, self.random
         leader = cluster.leader
@@ -256,6 +262,8 @@ class Schedule:
         steps: list[Callable[[], bool]] = [self._commits, self._all_have_heard]
         if self.options.kraft_version and self.random.random() < 0.4:
             steps += [self._voters_change, self._commits, self._all_have_heard]
+        if self.options.upgrades and not self.options.cuts_off:
+            steps += [self._upgrades, self._commits, self._all_have_heard]
         steps.append(self._all_proposals_end)
         for step in steps:
             self._final_proposals.clear()
@@ -327,6 +335,17 @@ class Schedule:
     def _all_have_heard(self) -> bool:
         end = self.cluster.checker.committed_end
         return all(node.applied_offset >= end for node in self.cluster.nodes if not node.is_cut_off)
+
+    def _upgrades(self) -> bool:
+        """Every voter describes itself to the leader sooner or later; then kraft.version can be
+        raised."""
+        leader = self._reachable_leader()
+        if leader is None or leader.replica is None:
+            return False
+        if leader.replica.quorum.history.kraft_version == 1:
+            return True
+        leader.upgrade_kraft_version()
+        return False
 
     def _all_proposals_end(self) -> bool:
         """Whoever is still there hears how it ended."""
