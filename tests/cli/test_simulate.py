@@ -77,3 +77,26 @@ def test_other_commands_do_not_load_the_simulator() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_the_quorum_alone_is_simulated() -> None:
+    result = simulate("--consensus", "--seeds", "0:40", "--jobs", "1")
+    assert result.exit_code == 0, result.output
+    assert "40 seeds in" in result.output
+    assert "elections won" in result.output
+
+
+def test_a_failure_of_the_quorum_names_the_command_that_repeats_it() -> None:
+    result = simulate("--consensus", "--seed", "0", "--plant", "acknowledge-on-append")
+    assert result.exit_code == 1
+    command = "tidelog simulate --consensus --seed 0 --trace --plant acknowledge-on-append"
+    assert f"repeat: {command}" in result.output
+    repeated = simulate(*command.split()[2:])
+    assert repeated.exit_code == 1
+    assert "PROBLEM: proposal" in repeated.output
+
+
+def test_planted_bugs_of_the_quorum_are_listed() -> None:
+    result = simulate("--consensus", "--plant", "list")
+    assert "vote-for-shorter-logs" in result.output
+    assert "ignore-failed-sync" not in result.output

@@ -52,6 +52,7 @@ class _SeedRange(click.ParamType):  # type: ignore[type-arg]
 )
 @click.option("--keep-going", "-k", is_flag=True, help="Do not stop at the first failure.")
 @click.option("--plant", metavar="BUG", help="Run with a planted bug, or `list` them.")
+@click.option("--consensus", is_flag=True, help="The metadata quorum alone: many short schedules.")
 def command(
     seed: int | None,
     seeds: tuple[int, int] | None,
@@ -62,48 +63,84 @@ def command(
     jobs: int | None,
     keep_going: bool,
     plant: str | None,
+    consensus: bool,
 ) -> None:
     """Run a node and its clients in a simulated world, with faults, and check what they see.
 
     A seed decides everything: the clients, the faults, and when each thing happens. A seed that
-    fails fails again, byte for byte.
+    fails fails again, byte for byte. With --consensus a seed is a schedule of the metadata quorum:
+    replicas, elections, changes of voters, snapshots, and faults of network, disk and clock.
     """
     if sum(value is not None for value in (seed, seeds, count, minutes)) > 1:
         raise click.UsageError("--seed, --seeds, --count and --minutes exclude each other.")
     if trace and seed is None:
         raise click.UsageError("--trace tells the story of one seed: say which with --seed.")
-    _check_bug(plant)
+    simulator = _Consensus() if consensus else _Node()
+    _check_bug(plant, simulator)
     if seed is not None:
-        _run_one(seed, trace=trace, plant=plant)
+        _run_one(seed, trace=trace, plant=plant, simulator=simulator)
         return
     from tidelog.testing.simulation.exploration import explore, ranges_of, ranges_until
 
+    size = simulator.range_seeds
     if minutes is not None:
         first = _draw_first_seed()
         click.echo(f"seeds from {first} on for {minutes:g} minutes")
-        ranges = ranges_until(first, time.monotonic() + minutes * 60)
+        ranges = ranges_until(first, time.monotonic() + minutes * 60, size)
     else:
         if seeds is not None:
             first, count = seeds[0], seeds[1] - seeds[0]
-        ranges = ranges_of(first, count or 1000)
-    report = _Report(plant)
-    for findings in explore(ranges, jobs=jobs or _cores(), keep_going=keep_going, bug=plant):
+        ranges = ranges_of(first, count or 1000, size)
+    report = _Report(plant, simulator)
+    for findings in explore(
+        ranges,
+        jobs=jobs or _cores(),
+        keep_going=keep_going,
+        bug=plant,
+        run=simulator.run_range,
+    ):
         report.add(findings)
     report.finish()
     if report.has_failures:
         raise click.exceptions.Exit(EXIT_FAILED)
 
 
-def _check_bug(plant: str | None) -> None:
+class _Node:
+    """The simulator of the node and its clients."""
+
+    option = ""
+
+    def __init__(self) -> None:
+        from tidelog.testing.simulation import exploration, planted_bugs
+
+        self.range_seeds = exploration.RANGE_SEEDS
+        self.run_range = exploration.run_range
+        self.run_seed = exploration.run_seed_guarded
+        self.planted_bugs = planted_bugs.PLANTED_BUGS
+
+
+class _Consensus:
+    """The simulator of the metadata quorum."""
+
+    option = " --consensus"
+
+    def __init__(self) -> None:
+        from tidelog.testing.simulation.consensus import exploration, planted_bugs
+
+        self.range_seeds = exploration.RANGE_SEEDS
+        self.run_range = exploration.run_schedules
+        self.run_seed = exploration.run_schedule_guarded
+        self.planted_bugs = planted_bugs.PLANTED_BUGS
+
+
+def _check_bug(plant: str | None, simulator: _Node | _Consensus) -> None:
     if plant is None:
         return
-    from tidelog.testing.simulation.planted_bugs import PLANTED_BUGS
-
     if plant == "list":
-        for name, bug in PLANTED_BUGS.items():
-            click.echo(f"{name:<28} {(bug.__doc__ or '').splitlines()[0]}")
+        for name, bug in simulator.planted_bugs.items():
+            click.echo(f"{name:<38} {(bug.__doc__ or '').splitlines()[0]}")
         raise click.exceptions.Exit(0)
-    if plant not in PLANTED_BUGS:
+    if plant not in simulator.planted_bugs:
         raise click.UsageError(f"There is no planted bug {plant!r}; `--plant list` names them.")
 
 
@@ -115,17 +152,17 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def _run_one(seed: int, *, trace: bool, plant: str | None) -> None:
+def _run_one(seed: int, *, trace: bool, plant: str | None, simulator: _Node | _Consensus) -> None:
     """In this process, so that a debugger can be used."""
-    from tidelog.testing.simulation.exploration import Findings, run_seed_guarded
+    from tidelog.testing.simulation.exploration import Findings
 
-    result = run_seed_guarded(seed, keeps_trace=trace, bug=plant)
+    result = simulator.run_seed(seed, keeps_trace=trace, bug=plant)
     for line in result.trace:
         click.echo(line)
     findings = Findings()
     findings.add(result)
     for failure in findings.failures:
-        click.echo(_tell(failure, plant, lines_max=None))
+        click.echo(_tell(failure, plant, simulator, lines_max=None))
     click.echo(f"seed {seed}: {result.options}")
     click.echo(_totals(findings))
     click.echo(f"trace {result.trace_digest}")
@@ -136,10 +173,11 @@ def _run_one(seed: int, *, trace: bool, plant: str | None) -> None:
 class _Report:
     """A line of progress now and then, failures at once, totals in the end."""
 
-    def __init__(self, plant: str | None) -> None:
+    def __init__(self, plant: str | None, simulator: _Node | _Consensus) -> None:
         from tidelog.testing.simulation.exploration import Findings
 
         self._plant = plant
+        self._simulator = simulator
         self._total = Findings()
         self._began_s = self._told_s = time.monotonic()
         self._is_terminal = sys.stderr.isatty()
@@ -152,7 +190,8 @@ class _Report:
         self._total.merge(findings)
         for failure in findings.failures:
             self._clear_line()
-            click.echo(_tell(failure, self._plant, lines_max=_LINES_OF_FAILURE_MAX))
+            told = _tell(failure, self._plant, self._simulator, lines_max=_LINES_OF_FAILURE_MAX)
+            click.echo(told)
         interval_s = _TERMINAL_INTERVAL_S if self._is_terminal else _PROGRESS_INTERVAL_S
         if time.monotonic() - self._told_s >= interval_s:
             self._told_s = time.monotonic()
@@ -179,7 +218,13 @@ class _Report:
             click.echo("\r\033[K", err=True, nl=False)
 
 
-def _tell(failure: Failure, plant: str | None, *, lines_max: int | None) -> str:
+def _tell(
+    failure: Failure,
+    plant: str | None,
+    simulator: _Node | _Consensus,
+    *,
+    lines_max: int | None,
+) -> str:
     lines = [line for what in failure.what for line in what.splitlines()]
     shown = lines if lines_max is None else lines[:lines_max]
     if len(shown) < len(lines):
@@ -190,7 +235,7 @@ def _tell(failure: Failure, plant: str | None, *, lines_max: int | None) -> str:
             f"seed {failure.seed} failed",
             f"  options: {failure.options}",
             *(f"  {line}" for line in shown),
-            f"  repeat: tidelog simulate --seed {failure.seed} --trace{bug}",
+            f"  repeat: tidelog simulate{simulator.option} --seed {failure.seed} --trace{bug}",
         ]
     )
 

@@ -5,6 +5,7 @@ transaction in a partition; the others belong to the metadata log and its snapsh
 """
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -153,14 +154,33 @@ def encode_control(
     partition_leader_epoch: int = NO_PARTITION_LEADER_EPOCH,
 ) -> bytearray:
     """The batch of one control record of the metadata log, such as SnapshotHeaderRecord."""
-    record = Record(
-        base_offset,
-        timestamp_ms,
-        _KEY.pack(0, _TYPES[type(message)]),
-        message.encode(message.version),
+    return encode_controls(
+        [message],
+        timestamp_ms=timestamp_ms,
+        base_offset=base_offset,
+        partition_leader_epoch=partition_leader_epoch,
     )
+
+
+def encode_controls(
+    messages: Sequence[MetadataLogControl],
+    *,
+    timestamp_ms: int,
+    base_offset: int = 0,
+    partition_leader_epoch: int = NO_PARTITION_LEADER_EPOCH,
+) -> bytearray:
+    """One batch of several control records: a log has all of them or none."""
+    records = [
+        Record(
+            base_offset + index,
+            timestamp_ms,
+            _KEY.pack(0, _TYPES[type(message)]),
+            message.encode(message.version),
+        )
+        for index, message in enumerate(messages)
+    ]
     return encode_batch(
-        [record],
+        records,
         base_offset=base_offset,
         partition_leader_epoch=partition_leader_epoch,
         is_control=True,

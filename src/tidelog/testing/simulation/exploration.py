@@ -20,13 +20,18 @@ from multiprocessing import get_context
 from types import FrameType
 
 from tidelog.testing.simulation.planted_bugs import planted
-from tidelog.testing.simulation.scenario import Result, run_seed
+from tidelog.testing.simulation.result import Result
+from tidelog.testing.simulation.scenario import run_seed
 from tidelog.testing.simulation.simulation import NoEndInSight
 
 RANGE_SEEDS = 20
 """So many seeds a worker takes at once: few enough for a progress line, many enough to pay."""
 WALL_S_MAX = 120.0
 _COLLECT_EVERY_SEEDS = 10
+
+
+RunRange = Callable[..., "Findings"]
+"""Runs a range of seeds: `run_range`, or that of another simulator."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +77,7 @@ def run_seed_guarded(
     wall_s_max: float = WALL_S_MAX,
 ) -> Result:
     """Runs one seed, with a planted bug if one is named, and sees that it ends."""
-    with _quiet_logging(), planted(bug), _time_limit(wall_s_max):
+    with _quiet_logging(), planted(bug), time_limit(wall_s_max):
         return run_seed(seed, keeps_trace=keeps_trace)
 
 
@@ -85,7 +90,7 @@ def run_range(
 ) -> Findings:
     """Runs seeds one after the other in this process, up to the first failure or all of them."""
     findings = Findings()
-    with _collecting_by_hand() as collect:
+    with collecting_by_hand() as collect:
         for count, seed in enumerate(seeds, 1):
             findings.add(run_seed_guarded(seed, bug=bug, wall_s_max=wall_s_max))
             if findings.failures and not keep_going:
@@ -96,7 +101,12 @@ def run_range(
 
 
 def explore(
-    ranges: Iterable[range], *, jobs: int, keep_going: bool = False, bug: str | None = None
+    ranges: Iterable[range],
+    *,
+    jobs: int,
+    keep_going: bool = False,
+    bug: str | None = None,
+    run: RunRange = run_range,
 ) -> Iterator[Findings]:
     """Runs ranges of seeds in worker processes; yields what each came to, as they come in.
 
@@ -113,7 +123,7 @@ def explore(
         def begin_next() -> None:
             seeds = next(left, None)
             if seeds is not None:
-                future = pool.submit(run_range, seeds, keep_going=keep_going, bug=bug)
+                future = pool.submit(run, seeds, keep_going=keep_going, bug=bug)
                 under_way[future] = seeds
 
         for _ in range(jobs + 1):
@@ -147,24 +157,24 @@ def _findings_of(future: Future[Findings], seeds: range) -> Findings:
         return Findings(failures=[Failure(seeds.start, "", [what])])
 
 
-def ranges_of(first: int, count: int) -> Iterator[range]:
+def ranges_of(first: int, count: int, size: int = RANGE_SEEDS) -> Iterator[range]:
     """So many seeds from the first on, in ranges for workers."""
-    for start in range(first, first + count, RANGE_SEEDS):
-        yield range(start, min(start + RANGE_SEEDS, first + count))
+    for start in range(first, first + count, size):
+        yield range(start, min(start + size, first + count))
 
 
-def ranges_until(first: int, deadline_s: float) -> Iterator[range]:
+def ranges_until(first: int, deadline_s: float, size: int = RANGE_SEEDS) -> Iterator[range]:
     """Ranges of seeds from the first on, until the monotonic clock has come to a time; one at
     least."""
     while True:
-        yield range(first, first + RANGE_SEEDS)
-        first += RANGE_SEEDS
+        yield range(first, first + size)
+        first += size
         if time.monotonic() >= deadline_s:
             return
 
 
 @contextmanager
-def _collecting_by_hand() -> Iterator[Callable[[], object]]:
+def collecting_by_hand() -> Iterator[Callable[[], object]]:
     """No garbage collection but when it is asked for.
 
     A seed makes many objects that live as long as the seed: looking through them again and again
@@ -183,7 +193,7 @@ def _collecting_by_hand() -> Iterator[Callable[[], object]]:
 
 
 @contextmanager
-def _time_limit(seconds: float) -> Iterator[None]:
+def time_limit(seconds: float) -> Iterator[None]:
     """Raises NoEndInSight, wherever the code is. For the main thread."""
 
     def out_of_time(_signal: int, _frame: FrameType | None) -> None:

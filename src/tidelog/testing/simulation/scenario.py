@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from tidelog.testing.history import Outcome
 from tidelog.testing.simulation.client import SimulatedClient
@@ -21,6 +20,7 @@ from tidelog.testing.simulation.host import HostFaults
 from tidelog.testing.simulation.network import Network, NetworkFaults
 from tidelog.testing.simulation.node import DATA, SimulatedNode
 from tidelog.testing.simulation.options import Options
+from tidelog.testing.simulation.result import Result
 from tidelog.testing.simulation.simulation import SECOND_US, NoEndInSight, Simulation
 from tidelog.testing.simulation.workloads.compaction import Compaction
 from tidelog.testing.simulation.workloads.groups import Groups
@@ -44,25 +44,6 @@ _WORKLOADS: tuple[type[DrawnWorkload], ...] = (
 _MAY_TAKE_LONG = frozenset({"JoinGroupRequest", "SyncGroupRequest"})
 _SETTLE_S_MAX = 60
 """So long may it take until everything has come to its end once the faults have stopped."""
-
-
-@dataclass(slots=True)
-class Result:
-    """What became of one seed."""
-
-    seed: int
-    options: str
-    failures: list[str]
-    trace_digest: str
-    trace: list[str]
-    simulated_s: float
-    events: int
-    counts: dict[str, int]
-    """What happened how often."""
-
-    @property
-    def is_good(self) -> bool:
-        return not self.failures
 
 
 class Scenario:

@@ -1,0 +1,1 @@
+"""The simulator of the metadata quorum: `tidelog simulate --consensus`."""

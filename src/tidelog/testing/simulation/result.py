@@ -1,0 +1,24 @@
+"""What became of one seed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class Result:
+    """What became of one seed."""
+
+    seed: int
+    options: str
+    failures: list[str]
+    trace_digest: str
+    trace: list[str]
+    simulated_s: float
+    events: int
+    counts: dict[str, int]
+    """What happened how often."""
+
+    @property
+    def is_good(self) -> bool:
+        return not self.failures
