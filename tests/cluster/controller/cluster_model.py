@@ -348,7 +348,7 @@ class ClusterModel:
 
         self._send(leader, state.propose_expansion(follower_id, is_eligible))
         follower.log += leader.log[offset : offset + records_max]
-        follower.state.leader_said(state.high_watermark, len(follower.log))
+        follower.state.leader_said(state.high_watermark, 0, len(follower.log))
 
     def _truncates(self, follower: Broker, leader: Broker) -> bool:
         if not follower.log:
@@ -360,7 +360,7 @@ class ClusterModel:
         own_end_offset = follower.end_of_epoch(epoch)[1]
         del follower.log[min(end_offset, own_end_offset) :]
         assert follower.state is not None
-        follower.state.truncated(len(follower.log))
+        follower.state.truncated(0, len(follower.log))
         return True
 
     def shrink(self, broker_id: int) -> None:
