@@ -42,6 +42,7 @@ from tidelog.raft.raft_log import SnapshotId
 from tidelog.raft.replica import Replica
 from tidelog.raft.settings import QuorumSettings
 from tidelog.raft.states import NEVER_MS
+from tidelog.raft.voter_history import VoterHistory
 from tidelog.raft.voters import KRAFT_VERSION, Endpoint, ReplicaKey, VoterSet
 from tidelog.testing.simulation.consensus.disk import SimulatedDisk, StoredBatch
 from tidelog.testing.simulation.consensus.options import Options
@@ -365,7 +366,12 @@ class SimulatedNode:
         self.applied_offset = snapshot_id.offset
         self.cluster.count("snapshots installed")
         self.cluster.trace(self.node_id, f"has installed the snapshot at {snapshot_id.offset}")
-        self._do(self.replica.snapshot_installed, snapshot_id)
+        replica = self.replica
+        self._do(replica.snapshot_installed, snapshot_id)
+        named = VoterHistory(self._static_voters)
+        named.load(self.disk)
+        if not self._is_paused and named.voters != replica.quorum.voters:
+            self.cluster.problem(f"node {self.node_id} does not have the voters of its snapshot")
 
     def _apply(self, replica: Replica, offset: int) -> None:
         cluster = self.cluster
@@ -379,7 +385,7 @@ class SimulatedNode:
         for batch in batches[first:]:
             if batch.next_offset > offset:
                 break
-            cluster.checker.applied(self.node_id, batch)
+            cluster.checker.applied(self.node_id, state.epoch, batch)
             self.applied_offset = batch.next_offset
         if self.applied_offset != offset:
             cluster.problem(
