@@ -13,7 +13,7 @@ from tidelog.testing.simulation.exploration import Findings
 
 SCHEDULES = range(400)
 # Clean without a bug: the schedules above, and the million.
-SCHEDULES_WITH_BUG = range(600)
+SCHEDULES_WITH_BUG = range(3000)
 
 # What a few hundred schedules must have met.
 STRUCK = [
