@@ -35,6 +35,17 @@ def test_a_voter_that_has_not_caught_up_is_not_added() -> None:
     assert ok(story.add_voter(leader, story.nodes[1]))
 
 
+def test_a_leader_that_was_alone_stays_when_it_gets_a_second_voter() -> None:
+    story = Story(voters=1, observers=1)
+    leader = story.elected()
+    # Longer than check-quorum, which does not concern a voter alone.
+    story.run(10)
+    assert ok(story.add_voter(leader, story.nodes[1]))
+    story.run(10)
+    assert replica_of(leader).is_leader
+    assert replica_of(leader).epoch == 1
+
+
 def test_a_voter_is_added_once() -> None:
     story = Story(voters=2)
     leader = story.elected()

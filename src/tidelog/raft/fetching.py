@@ -65,7 +65,7 @@ class Fetching:
         leader = quorum.state
         if isinstance(leader, Leader):
             self._answer_abandoned(leader, key)
-        response = self._try(request, key)
+        response = self._try(request, key, is_new=True)
         if (
             request.max_wait_ms == 0
             or not isinstance(leader, Leader)
@@ -89,8 +89,9 @@ class Fetching:
                 self._answer_now(waiting)
                 return
 
-    def _try(self, request: FetchRequest, key: ReplicaKey) -> FetchResponse:
-        """The answer as of now. Notes how far the follower is."""
+    def _try(self, request: FetchRequest, key: ReplicaKey, *, is_new: bool) -> FetchResponse:
+        """The answer as of now. A new fetch tells how far the follower is; one that has waited
+        tells nothing, not even that the follower is still there."""
         quorum = self._quorum
         partition = request.topics[0].partitions[0]
         error = self._leaders.refuse_leader_request(partition.current_leader_epoch)
@@ -106,7 +107,7 @@ class Fetching:
         if isinstance(found, SnapshotRequired):
             return self._respond(leader, snapshot_id=found.snapshot_id)
         records = log.read(offset, request.max_bytes) if offset < log.end_offset else b""
-        if leader.fetched(key, offset, log.end_offset, quorum.now_ms):
+        if is_new and leader.fetched(key, offset, log.end_offset, quorum.now_ms):
             quorum.leader_high_watermark_moved(leader)
         return self._respond(leader, records=records)
 
@@ -137,7 +138,7 @@ class Fetching:
 
     def _respond_again(self, waiting: WaitingFetch) -> FetchResponse:
         request: Any = waiting.request
-        return self._try(request, waiting.key)
+        return self._try(request, waiting.key, is_new=False)
 
     def _answer_waiting(self, leader: Leader) -> None:
         """The log has grown."""

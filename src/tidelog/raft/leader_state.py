@@ -154,8 +154,9 @@ class Leader:
 
     # Voters and observers
 
-    def take_voters(self, voters: VoterSet) -> None:
-        """The log names these voters now. What is known of a replica stays known."""
+    def take_voters(self, voters: VoterSet, now_ms: int) -> None:
+        """The log names these voters now. What is known of a replica stays known; for the majority
+        of the new voters the time begins to run."""
         before, self.voters = self.voters, {}
         for node in voters:
             progress = before.get(node.key.id)
@@ -169,6 +170,7 @@ class Leader:
         for progress in before.values():
             self.observers.setdefault(progress.key, progress)
         self._fetched_voters &= set(self.voters)
+        self.check_quorum_deadline_ms = now_ms + self._settings.check_quorum_timeout_ms
 
     def progress_of(self, key: ReplicaKey) -> ReplicaProgress:
         voter = self.voters.get(key.id)

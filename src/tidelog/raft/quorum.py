@@ -441,7 +441,7 @@ class Quorum:
         voters_before = self.voters
         self.history.append(batches)
         if self.voters is not voters_before:
-            leader.take_voters(self.voters)
+            leader.take_voters(self.voters, self.now_ms)
         self.request_sync()
         for hear in self.when_appended:
             hear(leader)

@@ -152,7 +152,8 @@ class SimulatedDisk:
         return self.batches.copy()
 
     def finish_sync(self, batches: list[StoredBatch]) -> None:
-        self.synced = batches
+        # The start may have moved while it was under way.
+        self.synced = [each for each in batches if each.next_offset > self.start_offset]
 
     def finish_persist(self) -> None:
         assert self.unsynced_election is not None

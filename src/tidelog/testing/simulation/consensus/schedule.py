@@ -390,7 +390,8 @@ class Schedule:
     def _check_cut_off(self, began_us: int) -> None:
         """Check-quorum: nobody goes on leading those it cannot reach."""
         cluster = self.cluster
-        deadline_us = began_us + cluster.settings.check_quorum_timeout_ms * 2 * MS_US
+        # Fetches that were on their way may arrive late.
+        deadline_us = began_us + cluster.settings.check_quorum_timeout_ms * 3 * MS_US
         for node in cluster.nodes:
             if not node.is_cut_off:
                 continue
