@@ -9,6 +9,7 @@ the data is a record too.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import mmap
 import os
@@ -262,7 +263,9 @@ class RecordSocket:
             for kind, plain in split(self._raw):
                 if kind == ASK_KEYS:
                     self.keys_sent += 1
-                    self._socket.sendall(record(KEYS))
+                    # A node that has answered everything may have closed without waiting for them.
+                    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                        self._socket.sendall(record(KEYS))
                 else:
                     self._plain += plain
         taken = bytes(self._plain[:size])
