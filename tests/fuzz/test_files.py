@@ -6,6 +6,7 @@ opens has every record, for the journal and the segments both hold what is not c
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 from pathlib import Path
@@ -15,7 +16,7 @@ import pytest
 from tests.cluster.metadata.test_metadata_log import create_topics, opened
 from tests.fuzz.damage import damage
 from tests.storage.log_making import NOW_MS, make_batch, read_all
-from tidelog.cluster.metadata.metadata_log import DIRECTORY_NAME
+from tidelog.cluster.metadata.metadata_loading import DIRECTORY_NAME
 from tidelog.errors import TidelogError
 from tidelog.protocol.control_records import encode_end_marker
 from tidelog.protocol.topic_partition import TopicPartition
@@ -198,7 +199,9 @@ def check_metadata(root: Path, expected: set[str], case: str) -> None:
     assert "one-more" in opened(root).image.topics_by_name, case
 
 
-@pytest.mark.parametrize("position", [20, 65, 70], ids=["header", "body", "more of the body"])
+@pytest.mark.parametrize(
+    "position", [7, 20, 65, 70], ids=["base offset", "header", "body", "more of the body"]
+)
 def test_damage_within_the_metadata_log_is_refused(tmp_path: Path, position: int) -> None:
     metadata = opened(tmp_path)
     size_bytes = metadata.log.active_segment.size_bytes
@@ -213,3 +216,32 @@ def test_damage_within_the_metadata_log_is_refused(tmp_path: Path, position: int
         opened(tmp_path)
     path.write_bytes(content[:size_bytes])
     assert not opened(tmp_path).image.topics_by_name
+
+
+@pytest.mark.parametrize("is_removed", [False, True], ids=["cut short", "removed"])
+def test_a_metadata_segment_that_lacks_acknowledged_records_is_refused(
+    tmp_path: Path, is_removed: bool
+) -> None:
+    """Every batch that is left is whole, and only the offsets tell that some are missing."""
+    metadata = opened(tmp_path)
+    paths, sizes_bytes = [], []
+    for number in range(3):
+        create_topics(metadata, f"topic-{number}")
+        segment = metadata.log.active_segment
+        paths.append(segment.path)
+        sizes_bytes.append(segment.size_bytes)
+        create_topics(metadata, f"other-topic-{number}")
+        metadata.log.roll(now_ms=1_700_000_000_000)
+    metadata.log.release()
+    if is_removed:
+        paths[1].unlink()
+        place = f"{paths[0]}: it is damaged at byte {paths[0].stat().st_size}"
+    else:
+        os.truncate(paths[1], sizes_bytes[1])
+        place = f"{paths[1]}: it is damaged at byte {sizes_bytes[1]}"
+    with pytest.raises(CorruptFileError, match=place):
+        opened(tmp_path)
+    os.truncate(paths[0], sizes_bytes[0])
+    for path in paths[1:]:
+        path.unlink(missing_ok=True)
+    assert set(opened(tmp_path).image.topics_by_name) == {"topic-0"}

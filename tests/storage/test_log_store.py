@@ -272,6 +272,26 @@ def test_a_checkpoint_moves_recovery_points_and_keeps_log_starts(tmp_path: Path)
     store.close()
 
 
+def test_a_crash_does_not_move_high_watermarks_to_where_logs_end(tmp_path: Path) -> None:
+    """What is durable here need not be on other replicas."""
+    store = open_store(tmp_path)
+    store.high_watermark_of = lambda log: 1
+    log = store.create(ORDERS, TOPIC_ID, LogConfig())
+    append(log, b"a")
+    append(log, b"b")
+    store.commit()
+    store.checkpoint()
+    append(log, b"c")
+    store.commit()
+    store.close(clean=False)
+    for _ in range(2):  # the start after a crash writes a checkpoint too
+        store = open_store(tmp_path)
+        assert store.logs[ORDERS].durable_offset == 3
+        assert store.checkpointed_high_watermarks[ORDERS] == 1
+        assert store.high_watermark_of(store.logs[ORDERS]) == 1
+        store.close(clean=False)
+
+
 def test_checkpoints_come_by_time(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     log = store.create(ORDERS, TOPIC_ID, LogConfig())

@@ -1,11 +1,20 @@
 """Damaged files are recovered, or refused with a message that names the file and what to do."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.storage.store_cases import ORDERS, TOPIC_ID, append, batch_of, open_store, values_of
+from tests.storage.store_cases import (
+    ORDERS,
+    SMALL,
+    TOPIC_ID,
+    append,
+    batch_of,
+    open_store,
+    values_of,
+)
 from tidelog.protocol.record_batch import stamp
 from tidelog.protocol.topic_partition import TopicPartition
 from tidelog.protocol.uuids import ZERO_UUID
@@ -257,3 +266,37 @@ def test_gaps_of_compaction_survive_the_loss_of_recovery_points(
     path = tmp_path / "recovery-point-offset-checkpoint"
     path.unlink() if content is None else path.write_bytes(content)
     assert recovered_values(tmp_path) == [b"0", b"7", b"9"]
+
+
+def copied_log(directory: Path, direct_sync_bytes: int, *, checkpoint: bool = False) -> list[bytes]:
+    """A copy of a compacted log, of which some offsets are missing, whose node crashed."""
+    store = open_store(directory, options=replace(SMALL, direct_sync_bytes=direct_sync_bytes))
+    log = store.create(ORDERS, TOPIC_ID, LogConfig())
+    for offset in (0, 1, 5, 6, 20):
+        batch = batch_of(b"%d" % offset)
+        stamp(batch, 0, offset, 0)
+        log.append_as_follower(batch)
+        store.commit()
+        if not offset:
+            store.checkpoint()
+    assert log.durable_offset == 21
+    if checkpoint:
+        store.checkpoint()
+    values = values_of(log)
+    store.close(clean=False)
+    return values
+
+
+@pytest.mark.parametrize("direct_sync_bytes", [1, 1 << 30])
+def test_gaps_in_a_copy_of_a_compacted_log_are_no_damage(
+    tmp_path: Path, direct_sync_bytes: int
+) -> None:
+    values = copied_log(tmp_path, direct_sync_bytes)
+    assert recovered_values(tmp_path) == values == [b"0", b"1", b"5", b"6", b"20"]
+
+
+def test_gaps_below_the_recovery_point_are_no_damage_without_an_index(tmp_path: Path) -> None:
+    values = copied_log(tmp_path, 1 << 30, checkpoint=True)
+    for path in (tmp_path / "orders-0").glob("*.index"):
+        path.unlink()
+    assert recovered_values(tmp_path) == values

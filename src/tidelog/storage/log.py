@@ -72,6 +72,7 @@ class Log:
         self.log_start_offset = log_start_offset
         self.log_end_offset = log_end_offset
         self.durable_offset = log_end_offset
+        self._gap_end_offset = -1
         self.on_durable: Callable[[Log], None] | None = None
         self.on_storage_error: Callable[[Log, OSError], None] | None = None
         self._segments = local.segments
@@ -253,8 +254,7 @@ class Log:
         """
         self._require_writable()
         placed = check_replicated(batches, self.log_end_offset)
-        for run in placed.fitting_segments():
-            self._append_placed(run, run.headers[0].max_timestamp)
+        self.append_replicated(placed)
         return AppendResult(
             placed.first_offset,
             placed.next_offset - 1,
@@ -263,6 +263,29 @@ class Log:
             self._segments.active.max_timestamp,
             len(batches),
         )
+
+    def append_replicated(self, placed: PlacedBatches) -> None:
+        """Appends batches that were found to follow the log's end. Raises ApiError."""
+        self._require_writable()
+        for run in placed.fitting_segments():
+            self._note_gaps(run)
+            self._append_placed(run, run.headers[0].max_timestamp)
+
+    def _note_gaps(self, placed: PlacedBatches) -> None:
+        next_offset = self.log_end_offset
+        for header in placed.headers:
+            if header.base_offset != next_offset:
+                self._gap_end_offset = header.base_offset
+            next_offset = header.next_offset
+
+    @property
+    def has_gap_to_recover(self) -> bool:
+        """Whether offsets are missing above the recovery point, as in a copy of a compacted log.
+
+        A recovery cannot tell that from records that were lost, and takes everything from there on
+        out of the journal: it has to be there.
+        """
+        return self._gap_end_offset >= self.local.recovery_point
 
     def _append_many(
         self,
@@ -300,11 +323,12 @@ class Log:
             self.local.append(placed, now_ms)
         except OSError as error:
             raise self._failed_write(error) from error
-        next_offset = placed.next_offset
+        # From the log's end on, for a copy of a compacted log has gaps.
+        before_offset, next_offset = self.log_end_offset, placed.next_offset
         self.log_end_offset = next_offset
         if self._commit is not None:
             self._commit.submit(
-                self, placed.batches, placed.first_offset, next_offset, placed.leader_epoch
+                self, placed.batches, before_offset, next_offset, placed.leader_epoch
             )
         else:
             self.durable_offset = next_offset

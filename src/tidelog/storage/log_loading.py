@@ -261,7 +261,9 @@ class _Loader:
             if self._lacks_index(segment):
                 start_offset = segment.base_offset
             end_offset = segment.base_offset
-            for header, batch in segment.recover(start_offset, contiguous):
+            # Below the recovery point compaction leaves gaps, whether there are indexes or not.
+            contiguous_from = recovery_point if contiguous else None
+            for header, batch in segment.recover(start_offset, contiguous_from):
                 end_offset = header.next_offset
                 self._report.recovered_bytes += len(batch)
                 if header.partition_leader_epoch > leader_epochs.latest_epoch:

@@ -59,7 +59,7 @@ class LogStore:
         Only the metadata can tell which is whose: `set_aside` or `delete` one of each pair."""
         self.strays: list[Path] = []  # found in the directories, left alone
         self.checkpointed_high_watermarks: dict[TopicPartition, int] = {}
-        self.high_watermark_of: Callable[[Log], int] = lambda log: log.durable_offset
+        self.high_watermark_of: Callable[[Log], int] = self.checkpointed_high_watermark
         self.on_directory_failure: Callable[[DirectoryState, list[TopicPartition]], None] | None = (
             None
         )
@@ -379,6 +379,8 @@ class LogStore:
                 threads=self._options.sync_threads,
                 progress=progress,
             )
+            # Before the checkpoint that follows a recovery takes its place.
+            self._read_high_watermarks(directory)
             self._moved[directory.path] = recovered.moved
             for topic_partition, log in recovered.logs.items():
                 other = self.logs.setdefault(topic_partition, log)
@@ -405,7 +407,12 @@ class LogStore:
         self.strays += recovered.strays
         for path in recovered.strays:
             logger.warning("%s is not a part of the store and is left alone", path)
-        self._read_high_watermarks(directory)
+
+    def checkpointed_high_watermark(self, log: Log) -> int:
+        """What is known of a log's high watermark before anybody leads or follows it. That it is
+        durable here says nothing about other replicas."""
+        known = self.checkpointed_high_watermarks.get(log.topic_partition, 0)
+        return min(max(known, log.log_start_offset), log.durable_offset)
 
     def _read_high_watermarks(self, directory: LogDirectory) -> None:
         try:

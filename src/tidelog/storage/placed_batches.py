@@ -55,6 +55,9 @@ class PlacedBatches:
         """The same batches in runs that one segment can hold, whose offsets span 31 bits."""
         at = 0
         headers = self.headers
+        if headers[-1].last_offset - headers[0].base_offset <= RELATIVE_OFFSET_MAX:
+            yield self
+            return
         while headers:
             count = len(headers)
             while headers[count - 1].last_offset - headers[0].base_offset > RELATIVE_OFFSET_MAX:
@@ -63,6 +66,16 @@ class PlacedBatches:
             end = at + sum(header.size_bytes for header in run)
             yield PlacedBatches(self.batches[at:end], run)
             at = end
+
+    def ending_with(self, mask: int) -> Iterator[PlacedBatches]:
+        """The same batches in runs that end with a batch of one of these attributes, or with the
+        last."""
+        at = end = first = 0
+        for number, header in enumerate(self.headers, 1):
+            end += header.size_bytes
+            if header.attributes & mask or number == len(self.headers):
+                yield PlacedBatches(self.batches[at:end], self.headers[first:number])
+                at, first = end, number
 
 
 def place(
@@ -93,10 +106,27 @@ def check_replicated(batches: memoryview, log_end_offset: int) -> PlacedBatches:
     Raises ApiError: CORRUPT_MESSAGE, or OFFSET_OUT_OF_RANGE when a batch begins below the log end
     or offsets do not rise.
     """
+    placed = _check(batches, log_end_offset, allow_partial=False)
+    if placed is None:
+        raise ApiError(ErrorCode.CORRUPT_MESSAGE, "there is no batch to append")
+    return placed
+
+
+def check_fetched(batches: memoryview, log_end_offset: int) -> PlacedBatches | None:
+    """The same for what a leader has answered: without a last batch that is cut off, for leaders
+    may count bytes and not batches. None when nothing is left."""
+    return _check(batches, log_end_offset, allow_partial=True)
+
+
+def _check(
+    batches: memoryview, log_end_offset: int, *, allow_partial: bool
+) -> PlacedBatches | None:
     headers = []
     next_offset = log_end_offset
-    for at, header in iterate_headers(batches):
-        check_crc(batches, at, header.size_bytes)
+    end = 0
+    for at, header in iterate_headers(batches, allow_partial=allow_partial):
+        size_bytes = header.size_bytes
+        check_crc(batches, at, size_bytes)
         if header.base_offset < next_offset or header.last_offset_delta < 0:
             raise ApiError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
@@ -105,6 +135,7 @@ def check_replicated(batches: memoryview, log_end_offset: int) -> PlacedBatches:
             )
         next_offset = header.next_offset
         headers.append(header)
+        end = at + size_bytes
     if not headers:
-        raise ApiError(ErrorCode.CORRUPT_MESSAGE, "there is no batch to append")
-    return PlacedBatches(batches, headers)
+        return None
+    return PlacedBatches(batches if end == len(batches) else batches[:end], headers)

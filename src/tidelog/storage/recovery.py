@@ -23,6 +23,7 @@ from tidelog.storage.directories.clean_shutdown import FILE_NAME as CLEAN_SHUTDO
 from tidelog.storage.directories.clean_shutdown import take_clean_shutdown
 from tidelog.storage.directories.log_directory import LOCK_FILE_NAME
 from tidelog.storage.directories.meta_properties import FILE_NAME as META_PROPERTIES
+from tidelog.storage.directories.meta_properties import JOINED_CLUSTER
 from tidelog.storage.directories.offset_checkpoint import (
     HIGH_WATERMARKS,
     LOG_START_OFFSETS,
@@ -62,6 +63,7 @@ _OWN_NAMES = frozenset(
         LOCK_FILE_NAME,
         META_PROPERTIES,
         METADATA_LOG,
+        JOINED_CLUSTER,
         RECOVERY_POINTS,
         LOG_START_OFFSETS,
         HIGH_WATERMARKS,

@@ -10,6 +10,8 @@ from tidelog.storage.files import CorruptFileError, read_file, replace_file
 from tidelog.world.files import Files
 
 FILE_NAME = "meta.properties"
+JOINED_CLUSTER = "joined.properties"
+"""Beside it, in a node that was sent to a cluster by `tidelog up --join`: where that is."""
 _WHAT_TO_DO = (
     "Write the right values into it (version=1, cluster.id, node.id and directory.id, one a line)"
 )

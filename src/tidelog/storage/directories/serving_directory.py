@@ -68,9 +68,7 @@ class ServingDirectory:
         self.directory = directory
         if not recovered.clean:
             # The old journal may go only when the segments are known to hold what it held.
-            OffsetCheckpoints(directory.logs, lambda log: log.durable_offset).write(
-                files, directory
-            )
+            OffsetCheckpoints(directory.logs, high_watermark_of).write(files, directory)
         self._maintenance = world.start_worker(
             f"tidelog-maintenance {directory.path}", self._crashed
         )

@@ -183,7 +183,11 @@ class JournalWriter:
                 sizes[item.state] = sizes.get(item.state, 0) + len(item.batches)
         # Alone in its group, a log spares the others' share of the journal's sync as well.
         limit = self._direct_sync_bytes // (4 if len(sizes) == 1 else 1)
-        return {state: None for state, size_bytes in sizes.items() if size_bytes >= limit}
+        return {
+            state: None
+            for state, size_bytes in sizes.items()
+            if size_bytes >= limit and not state.log.has_gap_to_recover
+        }
 
     def _add_append(self, append: Append) -> bool:
         state = append.state

@@ -410,12 +410,12 @@ class Segment:
         return self._scan(position)
 
     def recover(
-        self, recovery_point: int, contiguous: bool
+        self, recovery_point: int, contiguous_from: int | None
     ) -> Iterator[tuple[BatchHeader, memoryview]]:
         """Validates everything from `recovery_point` on, CRC included, and indexes it anew.
 
         Yields the valid batches; when it is exhausted, the file ends behind the last of them.
-        `contiguous` makes a gap in the offsets from the recovery point on count as damage.
+        A gap in the offsets from `contiguous_from` on counts as damage.
         """
         start = 0
         if recovery_point > self.base_offset and self._has_sound_indexes():
@@ -435,9 +435,13 @@ class Segment:
         for at, header, batch in scan_valid_batches(self._files, fd, start, self.size_bytes):
             if not 0 <= header.last_offset - self.base_offset <= RELATIVE_OFFSET_MAX:
                 break
-            # The offset is outside of the CRC; below the recovery point compaction leaves gaps.
-            is_trusted = header.base_offset < recovery_point or (at == start and start > 0)
-            if contiguous and not is_trusted and header.base_offset != next_offset:
+            # The offset is outside of the CRC.
+            may_have_gap = (
+                contiguous_from is None
+                or header.base_offset < contiguous_from
+                or (at == start and start > 0)
+            )
+            if not may_have_gap and header.base_offset != next_offset:
                 break
             self._index_scanned(at, header)
             end = at + header.size_bytes
