@@ -4,6 +4,7 @@ import pytest
 
 from tests.raft.story import Story, replica_of
 from tidelog.protocol.errors import ApiError
+from tidelog.raft.outputs import LeaderChanged
 from tidelog.raft.quorum import NotAppended
 from tidelog.raft.states import Follower, Prospective, Resigned
 
@@ -106,6 +107,18 @@ def test_restarted_voter_does_not_vote_twice() -> None:
     assert quorum.epoch == state.epoch
     assert quorum.election.voted == state.voted
     story.run(3)
+
+
+def test_restarted_voter_says_who_leads_when_that_is_still_the_same_node() -> None:
+    story = Story(voters=3)
+    leader = story.elected()
+    voter = story.others(leader)[0]
+    story.run(1)
+    voter.stop(with_power=True)
+    voter.start()
+    replica = replica_of(voter)
+    assert replica.quorum.leader_id == leader.node_id
+    assert replica.quorum._told == LeaderChanged(leader.node_id, replica.epoch)
 
 
 def test_leader_that_restarts_does_not_lead_its_old_epoch() -> None:

@@ -1,5 +1,9 @@
 """Replication, divergence and snapshots, as stories."""
 
+import errno
+
+import pytest
+
 from tests.raft.story import Story, replica_of
 from tidelog.protocol.errors import ApiError
 from tidelog.raft.quorum import NotAppended
@@ -19,6 +23,25 @@ def test_a_proposal_to_a_follower_is_refused_and_in_no_log() -> None:
     leader = story.elected()
     number = story.propose(story.others(leader)[0])
     assert isinstance(story.outcome(number), NotAppended)
+
+
+def test_a_leader_that_cannot_read_its_log_goes_on_when_it_can(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    story = Story()
+    leader = story.elected()
+
+    def fail(offset: int, max_bytes: int) -> bytes:
+        raise OSError(errno.EIO, "input/output error")
+
+    monkeypatch.setattr(leader.disk, "read", fail)
+    number = story.propose(leader)
+    story.run(0.3)
+    assert story.outcome(number) is None
+    monkeypatch.undo()
+    story.run(8)
+    story.commit(story.elected())
+    assert all(node.disk.end_offset == leader.disk.end_offset for node in story.nodes)
 
 
 def test_nothing_is_committed_before_a_majority_has_synced_it() -> None:

@@ -15,45 +15,23 @@ from tidelog.protocol.apis.describe_quorum import (
 )
 from tidelog.protocol.errors import ErrorCode
 from tidelog.raft.leader_state import NOT_YET, Leader, ReplicaProgress
-from tidelog.raft.messages import PARTITION, TOPIC, only_partition
+from tidelog.raft.messages import PARTITION, TOPIC
 from tidelog.raft.quorum import Quorum
 
 
 def describe(quorum: Quorum, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
     """Only the leader knows."""
-    if only_partition(request.topics) is None:
-        return DescribeQuorumResponse(
-            topics=[
-                TopicData(
-                    topic_name=topic.topic_name,
-                    partitions=[
-                        PartitionData(
-                            partition_index=each.partition_index,
-                            error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                        )
-                        for each in topic.partitions
-                    ],
-                )
-                for topic in request.topics
-            ]
-        )
-    leader = quorum.state
-    if not isinstance(leader, Leader):
-        partition = PartitionData(
-            partition_index=PARTITION, error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER
-        )
-        return DescribeQuorumResponse(topics=[TopicData(topic_name=TOPIC, partitions=[partition])])
-    leader.forget_silent_observers(quorum.now_ms)
-    partition = PartitionData(
-        partition_index=PARTITION,
-        leader_id=leader.leader_id,
-        leader_epoch=leader.epoch,
-        high_watermark=-1 if leader.high_watermark is None else leader.high_watermark,
-        current_voters=_states(quorum, leader, leader.voters.values()),
-        observers=_states(quorum, leader, leader.observers.values()),
-    )
     return DescribeQuorumResponse(
-        topics=[TopicData(topic_name=TOPIC, partitions=[partition])],
+        topics=[
+            TopicData(
+                topic_name=topic.topic_name,
+                partitions=[
+                    _row(quorum, topic.topic_name, each.partition_index)
+                    for each in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ],
         nodes=[
             Node(
                 node_id=node.key.id,
@@ -64,6 +42,29 @@ def describe(quorum: Quorum, request: DescribeQuorumRequest) -> DescribeQuorumRe
             )
             for node in quorum.voters
         ],
+    )
+
+
+def _row(quorum: Quorum, topic: str, index: int) -> PartitionData:
+    if (topic, index) != (TOPIC, PARTITION):
+        return _error_row(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    leader = quorum.state
+    if not isinstance(leader, Leader):
+        return _error_row(index, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    leader.forget_silent_observers(quorum.now_ms)
+    return PartitionData(
+        partition_index=index,
+        leader_id=leader.leader_id,
+        leader_epoch=leader.epoch,
+        high_watermark=-1 if leader.high_watermark is None else leader.high_watermark,
+        current_voters=_states(quorum, leader, leader.voters.values()),
+        observers=_states(quorum, leader, leader.observers.values()),
+    )
+
+
+def _error_row(index: int, error: ErrorCode) -> PartitionData:
+    return PartitionData(
+        partition_index=index, error_code=error, leader_id=-1, leader_epoch=-1, high_watermark=-1
     )
 
 

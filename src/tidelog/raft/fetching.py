@@ -31,6 +31,8 @@ from tidelog.raft.raft_log import (
 from tidelog.raft.states import Follower, SnapshotDownload, Unattached
 from tidelog.raft.voters import ReplicaKey
 
+_SPREAD_DIVISOR = 5
+
 
 class Fetching:
     """Both ends of Fetch."""
@@ -106,7 +108,11 @@ class Fetching:
             return self._respond(leader, diverging=found.end)
         if isinstance(found, SnapshotRequired):
             return self._respond(leader, snapshot_id=found.snapshot_id)
-        records = log.read(offset, request.max_bytes) if offset < log.end_offset else b""
+        try:
+            records = log.read(offset, request.max_bytes) if offset < log.end_offset else b""
+        except (OSError, ApiError):
+            # The follower asks again; without its fetches this leader does not last.
+            return self._error(ErrorCode.KAFKA_STORAGE_ERROR)
         if is_new and leader.fetched(key, offset, log.end_offset, quorum.now_ms):
             quorum.leader_high_watermark_moved(leader)
         return self._respond(leader, records=records)
@@ -208,6 +214,16 @@ class Fetching:
             quorum.send_when_ready(leader_id, state.leader_endpoints, self._request)
         else:
             quorum.send_when_ready(leader_id, state.leader_endpoints, self._snapshot_request)
+
+    def leader_is_gone(self, node_id: int) -> None:
+        """Its process has ended: the election need not wait for the rest of the fetch timeout. The
+        voters notice it in the same moment, so each waits a little and a different time."""
+        quorum = self._quorum
+        state = quorum.state
+        if isinstance(state, Follower) and state.leader_id == node_id:
+            spread_ms = max(1, quorum.settings.election_timeout_ms // _SPREAD_DIVISOR)
+            soon_ms = quorum.now_ms + quorum.random.randrange(spread_ms)
+            state.fetch_deadline_ms = min(state.fetch_deadline_ms, soon_ms)
 
     def _fetch_from_bootstrap(self) -> None:
         quorum = self._quorum

@@ -93,7 +93,8 @@ class Membership:
         )
         change.acknowledge = request.ack_when_committed
         leader.addition = change
-        quorum.send(Destination(key.id, address.host, address.port), ApiVersionsRequest())
+        probe = ApiVersionsRequest(client_software_name="tidelog", client_software_version="0")
+        quorum.send(Destination(key.id, address.host, address.port), probe)
 
     def versions_answered(self, in_flight: InFlight, response: ApiVersionsResponse) -> bool:
         """The voter to be has said what it supports."""

@@ -96,7 +96,10 @@ class Quorum:
         self.history = VoterHistory(local.static_voters)
         self.history.load(log)
         own_addresses = {(each.host, each.port) for each in local.endpoints}
-        servers = [server for server in local.bootstrap if server not in own_addresses]
+        # One who is not told who leads asks those of its configuration, and the voters it knows of.
+        known = [self.address(voter.endpoints) for voter in self.history.voters]
+        addresses = [*local.bootstrap, *((each.host, each.port) for each in known if each)]
+        servers = [each for each in dict.fromkeys(addresses) if each not in own_addresses]
         self.connections = Connections(
             tuple(Destination(-2 - index, *server) for index, server in enumerate(servers)),
             settings,
@@ -114,6 +117,8 @@ class Quorum:
         self._granting_voters: list[int] = []
         self._told = LeaderChanged(None, 0)
         self.state: State = self._initial_state(election)
+        # One that comes back into the same epoch has a leader from the start.
+        self.tell_leader()
         self.request_sync()
 
     def _initial_state(self, election: ElectionState) -> State:
@@ -418,8 +423,9 @@ class Quorum:
         committed a record of its epoch."""
         state = self.state
         leader_id = self.leader_id
-        is_new = isinstance(state, Leader) and state.high_watermark is None
-        if is_new or isinstance(state, Resigned):
+        leads = isinstance(state, Leader) and state.high_watermark is not None
+        if leader_id == self.key.id and not leads:
+            # It begins, or has led this epoch before: resigned, or in another life.
             leader_id = None
         now = LeaderChanged(leader_id, state.epoch)
         if now != self._told:

@@ -64,15 +64,16 @@ def decode_quorum_state(content: bytes) -> ElectionState:
         fields = json.loads(content.decode().partition("\n")[0])
         version = fields["data_version"]
         if version not in (0, 1):
-            raise QuorumStateError(f"quorum-state has the unknown data_version {version!r}")
+            raise QuorumStateError(f"the data_version {version!r} is unknown")
         epoch, leader_id, voted_id = (
             _integer(fields[name]) for name in ("leaderEpoch", "leaderId", "votedId")
         )
         directory_id = parse_uuid(fields["votedDirectoryId"]) if version else ZERO_UUID
     except (ValueError, KeyError, TypeError) as error:
         raise QuorumStateError(
-            f"quorum-state is damaged ({error!r}): remove this voter from the quorum, empty its"
-            " metadata directory and add it again"
+            f"the file is damaged ({error!r}). If this node is the only voter of its quorum, delete"
+            " the file; otherwise remove the node from the voters, empty its metadata directory and"
+            " add it again, for it may have forgotten a vote"
         ) from error
     return ElectionState(
         max(epoch, 0),

@@ -171,7 +171,11 @@ class Replica:
         self._input(partial(self._answered, correlation, node_id, response), now_ms)
 
     def request_failed(self, correlation: int, node_id: int, error: ErrorCode, now_ms: int) -> None:
-        """There will be no response: the connection is lost, or the other side too old."""
+        """There will be no response: the connection is lost, or the other side too old.
+
+        BROKER_NOT_AVAILABLE says that the node's machine answers and nobody listens there: its
+        process has ended. A leader that has gone so need not be waited for.
+        """
         self._input(partial(self._failed, correlation, node_id, error), now_ms)
 
     def tick(self, now_ms: int) -> None:
@@ -287,6 +291,8 @@ class Replica:
         if in_flight is None:
             return
         # All of these responses have an error for the request as a whole.
+        if error == ErrorCode.BROKER_NOT_AVAILABLE:
+            self._fetching.leader_is_gone(node_id)
         made: Any = response_class(in_flight.request.API_KEY)
         response = made(error_code=error)
         is_fine = self._answer_takers[type(response)](in_flight, response)
