@@ -11,7 +11,7 @@ PYTEST := $(BIN)/python -m pytest -m "not slow and not cluster" -rR
 SPARK_TESTS := tests/spark tests/docs tests/examples tests/cli/test_pipeline.py tests/cli/test_lake.py
 BROKER_TESTS := tests $(foreach part,$(SPARK_TESTS),--ignore=$(part))
 
-.PHONY: run test lint types layers unit unit-broker unit-spark test-pythons explore chaos fuzz simulate simulate-consensus test-cluster test-kafka-clients bench bench-change bench-spark demo docs clean
+.PHONY: run test lint types layers unit unit-broker unit-spark test-pythons explore chaos fuzz simulate simulate-consensus simulate-cluster test-cluster test-kafka-clients bench bench-change bench-spark demo docs clean
 
 run: $(CORE)
 	$(BIN)/tidelog up --data $(DATA) $(ARGS)
@@ -81,6 +81,10 @@ simulate: $(READY)
 # The metadata quorum alone: a million schedules on all cores, or as ARGS says.
 simulate-consensus: $(READY)
 	$(BIN)/tidelog simulate --consensus $(if $(ARGS),$(ARGS),--count 1000000)
+
+# Clusters of three to five real nodes in a simulated world: 10,000 seeds on all cores.
+simulate-cluster: $(READY)
+	$(BIN)/tidelog simulate --cluster $(if $(ARGS),$(ARGS),--count 10000)
 
 # The Spark source, sink and lake on a standalone cluster: a master and two workers on loopback.
 test-cluster: $(READY)

@@ -136,7 +136,12 @@ def test_version_ranges_are_those_of_kafka(wire: WireClient) -> None:
         each.api_key: (each.min_version, each.max_version) for each in api_versions(wire).api_keys
     }
     assert len(offered) > 50
-    assert offered == {key: kafka[key] for key in offered}
+    # Kafka has these on the listeners of its controllers, which are listeners like others here.
+    between_nodes = {52, 53, 54, 56, 58, 59, 62, 63, 67, 70, 73, 82}
+    assert offered.keys() - kafka.keys() == between_nodes
+    assert {key: offered[key] for key in kafka if key in offered} == {
+        key: versions for key, versions in kafka.items() if key in offered
+    }
 
 
 def test_unknown_tagged_fields_are_skipped(wire: WireClient) -> None:

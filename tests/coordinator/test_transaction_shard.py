@@ -375,6 +375,22 @@ def test_markers_written_twice_complete_once(host: TransactionHost) -> None:
     assert host.state == "Ongoing 1000/0 [1]"
 
 
+def test_a_late_report_does_not_complete_the_next_transaction(host: TransactionHost) -> None:
+    """The completion is tried again when it was not answered in time; in the old flow the next
+    transaction may be decided by then, at the same epoch and without its markers."""
+    host.init()
+    host.add(1000, 0, 0)
+    host.end(1000, 0)
+    [markers] = host.write_markers()
+    host.now_ms += 1
+    host.add(1000, 0, 0)
+    host.end(1000, 0)
+    host.carry_out(host.shard.markers_written(markers, host.now_ms))
+    assert host.state == "PrepareCommit 1000/0 [0]"
+    host.write_markers()
+    assert host.state == "CompleteCommit 1000/0"
+
+
 def test_unknown_ids_and_producers_are_told_so(host: TransactionHost) -> None:
     assert host.add(1000, 0, 0) == "INVALID_PRODUCER_ID_MAPPING"
     assert host.end(1000, 0) == "INVALID_PRODUCER_ID_MAPPING"

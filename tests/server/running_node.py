@@ -117,5 +117,11 @@ class RunningNode:
         for client in self._clients:
             client.close()
         self.node.request_stop()
+        self.join()
+
+    def join(self) -> None:
+        """Wait for the end of a node that was told to stop."""
+        for client in self._clients:
+            client.close()
         self._thread.join(_TIMEOUT_S)
         assert not self._thread.is_alive(), "the node does not stop"

@@ -13,11 +13,15 @@ from tests.compatibility.transaction_calls import (
     wait_until_stable,
 )
 from tests.server.running_node import RunningNode
-from tidelog.cluster.metadata.metadata_log import DIRECTORY_NAME, MetadataLog
+from tidelog.cluster.metadata.metadata_loading import DIRECTORY_NAME
+from tidelog.cluster.metadata.metadata_log import MetadataLog
 from tidelog.protocol.apis.api_versions import ApiVersionsRequest
 from tidelog.protocol.apis.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from tidelog.protocol.errors import ErrorCode
 from tidelog.protocol.records import decode_batches
+from tidelog.raft.local_node import LocalNode
+from tidelog.raft.settings import QuorumSettings
+from tidelog.raft.voters import ReplicaKey, VoterNode, VoterSet
 from tidelog.server.configuration.config_file import ConfigError
 from tidelog.server.configuration.node_config import NodeConfig
 from tidelog.testing.inline_world import InlineWorld
@@ -195,10 +199,12 @@ def test_a_quorum_of_an_older_kafka_gets_its_voters_into_the_log(
     """A directory of a Kafka with static voters is at kraft.version 0."""
     data = tmp_path / "static"
     data.mkdir()
-    metadata = MetadataLog.open(
-        data / DIRECTORY_NAME, node_id=1, directory_id=b"D" * 16, world=InlineWorld(now_ms=1)
+    metadata = MetadataLog.load(data / DIRECTORY_NAME, world=InlineWorld(now_ms=1), node_id=1)
+    voters = VoterSet([VoterNode(ReplicaKey(1), ())])
+    metadata.join(
+        LocalNode(ReplicaKey(1, b"D" * 16), (), "", "", static_voters=voters), QuorumSettings()
     )
-    metadata.kraft_version, metadata.voters = 0, []
+    metadata.settle_start()
     metadata.snapshot()
     metadata.close()
 
@@ -214,5 +220,5 @@ def test_a_quorum_of_an_older_kafka_gets_its_voters_into_the_log(
 
     again = start_node({"listeners": f"PLAINTEXT://127.0.0.1:{port}"}, data=data)
     assert finalized_features(again)["kraft.version"] == 1
-    (voter,) = again.call(lambda: again.node.metadata.voters)
+    (voter,) = again.call(lambda: again.node.metadata.quorum.voters)
     assert [each.port for each in voter.endpoints] == [port]

@@ -18,7 +18,9 @@ from tidelog.errors import TidelogError
 
 # name -> (module, one line of help). The line stands here so that --help imports no module.
 _COMMANDS = {
-    "up": ("tidelog.cli.up", "Start one node."),
+    "up": ("tidelog.cli.up", "Start one node, or join it to a cluster."),
+    "cluster": ("tidelog.cli.cluster", "Run a cluster on this machine; show how a cluster is."),
+    "node": ("tidelog.cli.node", "List, describe and remove the nodes of a cluster."),
     "topic": ("tidelog.cli.topic", "Create, list, describe, alter and delete topics."),
     "produce": ("tidelog.cli.produce", "Publish lines or JSON from standard input."),
     "consume": ("tidelog.cli.consume", "Print the records of a topic."),

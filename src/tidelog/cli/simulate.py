@@ -53,6 +53,7 @@ class _SeedRange(click.ParamType):  # type: ignore[type-arg]
 @click.option("--keep-going", "-k", is_flag=True, help="Do not stop at the first failure.")
 @click.option("--plant", metavar="BUG", help="Run with a planted bug, or `list` them.")
 @click.option("--consensus", is_flag=True, help="The metadata quorum alone: many short schedules.")
+@click.option("--cluster", is_flag=True, help="Clusters of several nodes.")
 def command(
     seed: int | None,
     seeds: tuple[int, int] | None,
@@ -64,18 +65,22 @@ def command(
     keep_going: bool,
     plant: str | None,
     consensus: bool,
+    cluster: bool,
 ) -> None:
     """Run a node and its clients in a simulated world, with faults, and check what they see.
 
     A seed decides everything: the clients, the faults, and when each thing happens. A seed that
     fails fails again, byte for byte. With --consensus a seed is a schedule of the metadata quorum:
-    replicas, elections, changes of voters, snapshots, and faults of network, disk and clock.
+    replicas, elections, changes of voters, snapshots, and faults of network, disk and clock. With
+    --cluster it is a cluster of three to five nodes, with partitions of the network between them.
     """
+    if consensus and cluster:
+        raise click.UsageError("--consensus and --cluster exclude each other.")
     if sum(value is not None for value in (seed, seeds, count, minutes)) > 1:
         raise click.UsageError("--seed, --seeds, --count and --minutes exclude each other.")
     if trace and seed is None:
         raise click.UsageError("--trace tells the story of one seed: say which with --seed.")
-    simulator = _Consensus() if consensus else _Node()
+    simulator = _Consensus() if consensus else _Cluster() if cluster else _Node()
     _check_bug(plant, simulator)
     if seed is not None:
         _run_one(seed, trace=trace, plant=plant, simulator=simulator)
@@ -117,6 +122,22 @@ class _Node:
         self.run_range = exploration.run_range
         self.run_seed = exploration.run_seed_guarded
         self.planted_bugs = planted_bugs.PLANTED_BUGS
+        self.missing = _nothing_missing
+
+
+class _Cluster:
+    """The simulator of several nodes and their clients."""
+
+    option = " --cluster"
+
+    def __init__(self) -> None:
+        from tidelog.testing.simulation.cluster import exploration, planted_bugs
+
+        self.range_seeds = exploration.RANGE_SEEDS
+        self.run_range = exploration.run_clusters
+        self.run_seed = exploration.run_cluster_guarded
+        self.planted_bugs = planted_bugs.PLANTED_BUGS
+        self.missing = exploration.missing
 
 
 class _Consensus:
@@ -131,9 +152,17 @@ class _Consensus:
         self.run_range = exploration.run_schedules
         self.run_seed = exploration.run_schedule_guarded
         self.planted_bugs = planted_bugs.PLANTED_BUGS
+        self.missing = _nothing_missing
 
 
-def _check_bug(plant: str | None, simulator: _Node | _Consensus) -> None:
+_Simulator = _Node | _Cluster | _Consensus
+
+
+def _nothing_missing(findings: Findings) -> list[str]:
+    return []
+
+
+def _check_bug(plant: str | None, simulator: _Simulator) -> None:
     if plant is None:
         return
     if plant == "list":
@@ -152,7 +181,7 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def _run_one(seed: int, *, trace: bool, plant: str | None, simulator: _Node | _Consensus) -> None:
+def _run_one(seed: int, *, trace: bool, plant: str | None, simulator: _Simulator) -> None:
     """In this process, so that a debugger can be used."""
     from tidelog.testing.simulation.exploration import Findings
 
@@ -173,7 +202,7 @@ def _run_one(seed: int, *, trace: bool, plant: str | None, simulator: _Node | _C
 class _Report:
     """A line of progress now and then, failures at once, totals in the end."""
 
-    def __init__(self, plant: str | None, simulator: _Node | _Consensus) -> None:
+    def __init__(self, plant: str | None, simulator: _Simulator) -> None:
         from tidelog.testing.simulation.exploration import Findings
 
         self._plant = plant
@@ -184,7 +213,11 @@ class _Report:
 
     @property
     def has_failures(self) -> bool:
-        return bool(self._total.failures)
+        return bool(self._total.failures or self._missing)
+
+    @property
+    def _missing(self) -> list[str]:
+        return [] if self._plant else self._simulator.missing(self._total)
 
     def add(self, findings: Findings) -> None:
         self._total.merge(findings)
@@ -205,6 +238,8 @@ class _Report:
         if self._total.failures:
             failed = sorted(failure.seed for failure in self._total.failures)
             click.echo(f"failed seeds: {', '.join(map(str, failed))}")
+        for what in self._missing:
+            click.echo(f"too little to show anything: {what}")
 
     def _progress(self) -> str:
         total, seconds = self._total, time.monotonic() - self._began_s
@@ -221,7 +256,7 @@ class _Report:
 def _tell(
     failure: Failure,
     plant: str | None,
-    simulator: _Node | _Consensus,
+    simulator: _Simulator,
     *,
     lines_max: int | None,
 ) -> str:

@@ -106,6 +106,11 @@ class GroupShard:
         self._consumer.topics = topics
         return CoordinatorResult(self.offsets.topic_tombstones(deleted) if deleted else [])
 
+    def remove_offsets_of_deleted_topics(self) -> CoordinatorResult[None]:
+        """For a shard that was not there when topics were deleted. Offsets are committed for topics
+        that exist only, and by whoever led the partition before this view of the topics."""
+        return CoordinatorResult(self.offsets.orphan_tombstones(self.topics))
+
     def _topic_id(self, name: str) -> bytes:
         topic = self.topics.topics_by_name.get(name)
         return ZERO_UUID if topic is None else topic.topic_id

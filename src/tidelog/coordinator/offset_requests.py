@@ -10,6 +10,7 @@ from tidelog.coordinator.groups.client_context import ClientContext
 from tidelog.coordinator.groups.consumer_group import ConsumerGroup
 from tidelog.coordinator.groups.group_config import GroupConfig
 from tidelog.coordinator.groups.group_table import Group, GroupTable
+from tidelog.coordinator.groups.topics import TopicsView
 from tidelog.coordinator.offsets import CommittedOffset, Offsets
 from tidelog.coordinator.shard import CoordinatorRecord, CoordinatorResult
 from tidelog.protocol.apis.offset_commit import (
@@ -315,6 +316,23 @@ class OffsetRequests:
                     for partition in sorted(gone)
                 ]
         return records
+
+    def orphan_tombstones(self, topics: TopicsView) -> list[CoordinatorRecord]:
+        """The offsets of topics that are not there any more, or have another id by now."""
+        by_name = topics.topics_by_name
+        named: set[str] = set()
+        records = []
+        for group in self._groups:
+            named.update(name for name, _ in self._offsets.pending_of_group(group.group_id))
+            for name, partitions in self._offsets.of_group(group.group_id).items():
+                named.add(name)
+                if name in by_name:
+                    records += [
+                        self._offsets.tombstone(group.group_id, name, partition)
+                        for partition, committed in sorted(partitions.items())
+                        if committed.topic_id not in (ZERO_UUID, by_name[name].topic_id)
+                    ]
+        return records + self.topic_tombstones(sorted(named - by_name.keys()))
 
     # Expiry
 

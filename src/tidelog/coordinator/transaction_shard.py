@@ -70,7 +70,11 @@ class TransactionOptions:
 
 @dataclass(frozen=True, slots=True)
 class WriteMarkers:
-    """An effect: every partition of a decided transaction needs its marker."""
+    """An effect: every partition of a decided transaction needs its marker.
+
+    start_ms, decided_ms: of this transaction, to tell it from the next of the same producer and
+        epoch, which may be decided before the markers of this one are reported.
+    """
 
     transactional_id: str
     producer_id: int
@@ -78,6 +82,8 @@ class WriteMarkers:
     committed: bool
     partitions: frozenset[TopicPartition]
     transaction_version: int
+    start_ms: int
+    decided_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +220,9 @@ class TransactionShard:
             or not current.status.is_prepared
             or current.producer_id != markers.producer_id
             or current.producer_epoch != markers.producer_epoch
+            or current.start_ms != markers.start_ms
+            or current.last_update_ms != markers.decided_ms
+            or current.partitions != markers.partitions
         ):
             # Completed before: the same markers were written twice.
             return CoordinatorResult(response=ErrorCode.NONE)
@@ -551,4 +560,6 @@ def _markers(decided: Transaction) -> WriteMarkers:
         committed=decided.status is TransactionStatus.PREPARE_COMMIT,
         partitions=decided.partitions,
         transaction_version=decided.client_transaction_version,
+        start_ms=decided.start_ms,
+        decided_ms=decided.last_update_ms,
     )

@@ -27,7 +27,15 @@ class DelayedProduce(Deferred):
     tens of thousands of them a second one object less counts.
     """
 
-    __slots__ = ("_failed", "_metrics", "_response", "_waits_left", "answers", "errors")
+    __slots__ = (
+        "_failed",
+        "_metrics",
+        "_replicated",
+        "_response",
+        "_waits_left",
+        "answers",
+        "errors",
+    )
 
     def __init__(
         self,
@@ -49,6 +57,7 @@ class DelayedProduce(Deferred):
         self._failed = failed
         self._metrics = metrics
         self._waits_left = 0
+        self._replicated: dict[int, Partition] | None = None
 
     def wait(
         self,
@@ -62,11 +71,20 @@ class DelayedProduce(Deferred):
         self._waits_left = len(appended)
         self._metrics.delayed_produces += 1
         for place, partition, next_offset in appended:
+            if partition.state.followers and kind == COMMITTED:
+                if self._replicated is None:
+                    self._replicated = {}
+                self._replicated[place] = partition
             waiting.wait(
                 partition, partition.leader_epoch, kind, next_offset, self, place, deadline
             )
 
     def reached(self, place: int, /) -> None:
+        if self._replicated is not None:
+            partition = self._replicated.get(place)
+            if partition is not None and not partition.has_enough_replicas:
+                self.refused(place, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+                return
         self._waits_left -= 1
         if not self._waits_left:
             self._finish()

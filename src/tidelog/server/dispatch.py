@@ -30,16 +30,26 @@ _API_VERSIONS = int(ApiKey.API_VERSIONS)
 
 
 class Dispatcher:
-    """Decodes request headers, calls handlers, hands their answers to the connection."""
+    """Decodes request headers, calls handlers, hands their answers to the connection.
+
+    Before `serve_all` only those APIs are served that the quorum stands on.
+    """
 
     def __init__(self, node: Node, handlers: dict[int, Handler]) -> None:
         self._node = node
-        self._handlers = handlers
+        self._all_handlers = handlers
+        self._handlers = {
+            key: handler for key, handler in handlers.items() if handler.serves_before_node
+        }
         self._metrics = node.metrics
         self._requests = node.metrics.requests
         self._reactor = node.reactor
         self._busy_ns = node.world.busy_ns
         self.log = node.log
+
+    def serve_all(self) -> None:
+        """The node has got to the end of its start."""
+        self._handlers = self._all_handlers
 
     def dispatch(self, connection: Connection, frame: memoryview) -> None:
         """Process one frame. Whatever goes wrong ends this connection at most."""
@@ -193,6 +203,10 @@ class Dispatcher:
             connection.respond(
                 request, encode_response(_API_VERSIONS, 0, request.correlation_id, response)
             )
+            return
+        if handler is None and request.api_key in self._all_handlers:
+            # As if nobody listened yet; the client comes again.
+            connection.close("the node does not serve yet")
             return
         self.log.warning(
             "request_refused",

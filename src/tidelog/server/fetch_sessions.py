@@ -12,7 +12,10 @@ tells what it wants:
 
 The number of sessions is limited. A new one takes the place of one that was not used for a while,
 or of a smaller one that had its time; else the client is told that there is none (id 0) and sends
-full requests.
+full requests. Sessions of followers go first: they take the place of a consumer's, and only of one.
+
+A follower's session knows which of its partitions have news (`replication/follower_news.py`), and
+only those are looked at; a consumer's looks at all.
 """
 
 from __future__ import annotations
@@ -24,9 +27,11 @@ from typing import TYPE_CHECKING
 from tidelog.protocol.errors import ApiError, ErrorCode
 from tidelog.protocol.fetch import FetchData, FetchedPartition, FetchPartition
 from tidelog.protocol.produce import TopicKey
+from tidelog.server.replication.follower_news import FollowerNews
 
 if TYPE_CHECKING:
     from tidelog.cluster.replication.partition import Partition
+    from tidelog.cluster.replication.waiting import Waiting
 
 FINAL_EPOCH = -1
 INITIAL_EPOCH = 0
@@ -62,6 +67,33 @@ class CachedPartition:
             and wanted.last_fetched_epoch < 0
         )
 
+    def is_all_told(self) -> bool:
+        """Whether a follower has all of the partition."""
+        partition = self.partition
+        return (
+            partition is not None
+            and partition.is_leader
+            and self.wanted.fetch_offset == partition.log.log_end_offset
+            and self.high_watermark == partition.high_watermark
+            and self.log_start_offset == partition.log.log_start_offset
+        )
+
+    def has_records(self) -> bool:
+        """Whether there is something for a follower to read."""
+        partition = self.partition
+        return partition is not None and partition.log.log_end_offset > self.wanted.fetch_offset
+
+    def has_error_or_start(self) -> bool:
+        """Whether a follower has to hear of another leader epoch, or of another start of the
+        log."""
+        partition = self.partition
+        return (
+            partition is None
+            or not partition.is_leader
+            or self.wanted.current_leader_epoch not in (-1, partition.leader_epoch)
+            or partition.log.log_start_offset != self.log_start_offset
+        )
+
     def note_sent(self, row: FetchedPartition) -> bool:
         """Whether the row says anything new; if so it counts as told."""
         is_new = (
@@ -73,7 +105,8 @@ class CachedPartition:
             or row.diverging_epoch is not None
         )
         # After an error the next row must be sent even if nothing else changed.
-        self.high_watermark = -1 if row.error_code else row.high_watermark
+        is_refused = row.error_code or row.diverging_epoch is not None
+        self.high_watermark = -1 if is_refused else row.high_watermark
         self.log_start_offset = row.log_start_offset
         return is_new
 
@@ -81,32 +114,57 @@ class CachedPartition:
 class FetchSession:
     """The partitions of one client's fetches, in the order they are read."""
 
-    __slots__ = ("created_ms", "epoch", "id", "last_used_ms", "partitions", "uses_topic_ids")
+    __slots__ = (
+        "created_ms",
+        "epoch",
+        "id",
+        "last_used_ms",
+        "news",
+        "partitions",
+        "uses_topic_ids",
+    )
 
-    def __init__(self, identifier: int, uses_topic_ids: bool, now_ms: int) -> None:
+    def __init__(
+        self,
+        identifier: int,
+        uses_topic_ids: bool,
+        now_ms: int,
+        news: FollowerNews | None = None,
+    ) -> None:
         self.id = identifier
         self.epoch = 1
         self.uses_topic_ids = uses_topic_ids
         self.created_ms = now_ms
         self.last_used_ms = now_ms
         self.partitions: dict[PartitionKey, CachedPartition] = {}
+        self.news = news
+        """Of a follower's session: its partitions that have something to tell."""
 
     def update(self, data: FetchData) -> None:
         """Take over what the client added, changed and dropped."""
         partitions = self.partitions
+        news = self.news
         for topic, wanted_partitions in data.topics:
             for wanted in wanted_partitions:
-                cached = partitions.get((topic, wanted.partition))
+                key = (topic, wanted.partition)
+                cached = partitions.get(key)
                 if cached is None:
-                    partitions[topic, wanted.partition] = CachedPartition(wanted)
+                    partitions[key] = cached = CachedPartition(wanted)
                 else:
                     cached.wanted = wanted
+                if news is not None:
+                    news.name(key, cached)
         for topic, dropped in data.forgotten:
             for partition in dropped:
                 partitions.pop((topic, partition), None)
+                if news is not None:
+                    news.drop((topic, partition))
 
     def move_to_end(self, key: PartitionKey) -> None:
         """Read this partition last next time: the others get their turn when space is short."""
+        if self.news is not None:
+            self.news.read_last(key)
+            return
         cached = self.partitions.pop(key, None)
         if cached is not None:
             self.partitions[key] = cached
@@ -127,7 +185,10 @@ class FetchContext:
 
     def wanted(self, data: FetchData) -> Iterator[tuple[TopicKey, CachedPartition]]:
         """The partitions to read, in order; those of the session, or made for this fetch."""
-        if self.session is None or self.is_full:
+        if self.session is not None and self.session.news is not None:
+            for (topic, _), cached in self.session.news.pending.items():
+                yield topic, cached
+        elif self.session is None or self.is_full:
             for topic, partitions in data.topics:
                 for wanted in partitions:
                     yield topic, CachedPartition(wanted)
@@ -151,13 +212,20 @@ class FetchContext:
                 sent.append((topic, row))
             if row.records_size:
                 session.move_to_end(key)
+            elif session.news is not None:
+                session.news.settle(key)
         return sent
 
 
 class FetchSessions:
     """The sessions of a node."""
 
-    def __init__(self, slots_max: int, eviction_ms: int, random: Random) -> None:
+    def __init__(
+        self, slots_max: int, eviction_ms: int, random: Random, waiting: Waiting | None = None
+    ) -> None:
+        """`waiting` is where followers' sessions watch their partitions; without it they look at
+        all of them."""
+        self._waiting = waiting
         self._slots_max = slots_max
         self._eviction_ms = eviction_ms
         self._random = random
@@ -173,7 +241,7 @@ class FetchSessions:
         session_id, epoch = data.session_id, data.session_epoch
         if epoch in (FINAL_EPOCH, INITIAL_EPOCH):
             if session_id:
-                self._sessions.pop(session_id, None)
+                self._close(session_id)
             session = None
             if epoch == INITIAL_EPOCH and any(partitions for _, partitions in data.topics):
                 session = self._create(data, uses_topic_ids, now_ms)
@@ -197,40 +265,72 @@ class FetchSessions:
         session.epoch = 1 if epoch == _EPOCH_MAX else epoch + 1
         session.update(data)
         session.last_used_ms = now_ms
-        del self._sessions[session_id]
         if not session.partitions:
+            self._close(session_id)
             return FetchContext(None, is_full=False)
+        del self._sessions[session_id]
         self._sessions[session_id] = session
         return FetchContext(session, is_full=False)
 
     def _create(self, data: FetchData, uses_topic_ids: bool, now_ms: int) -> FetchSession | None:
         size = sum(len(partitions) for _, partitions in data.topics)
-        if len(self._sessions) >= self._slots_max and not self._evict(size, now_ms):
+        is_follower = data.replica_id >= 0
+        if len(self._sessions) >= self._slots_max and not self._evict(size, is_follower, now_ms):
             return None
         identifier = 0
         while not identifier or identifier in self._sessions:
             identifier = self._random.randint(1, _EPOCH_MAX)
-        session = FetchSession(identifier, uses_topic_ids, now_ms)
+        news = None
+        if is_follower and self._waiting is not None:
+            news = FollowerNews(self._waiting, data.replica_id)
+        session = FetchSession(identifier, uses_topic_ids, now_ms, news)
         session.update(data)
+        if news is not None:
+            self._supersede(session, news.replica_id)
         self._sessions[identifier] = session
         return session
 
-    def _evict(self, size: int, now_ms: int) -> bool:
+    def _supersede(self, session: FetchSession, replica_id: int) -> None:
+        """A follower has one session for a partition: what it had before is lost to it."""
+        for other in tuple(self._sessions.values()):
+            if (
+                other.news is not None
+                and other.news.replica_id == replica_id
+                and not other.partitions.keys().isdisjoint(session.partitions)
+            ):
+                self._close(other.id)
+
+    def finish_waiting(self) -> None:
+        """The node stops: fetches of followers that wait are answered with what there is."""
+        for session in tuple(self._sessions.values()):
+            if session.news is not None and session.news.waiter is not None:
+                session.news.waiter.finish()
+
+    def _close(self, session_id: int) -> None:
+        session = self._sessions.pop(session_id, None)
+        if session is not None and session.news is not None:
+            session.news.close()
+
+    def _evict(self, size: int, is_follower: bool, now_ms: int) -> bool:
         """Make room for a session of so many partitions, if one may go for it."""
-        oldest = next(iter(self._sessions.values()), None)
-        if oldest is None:
+        victim = next(iter(self._sessions.values()), None)
+        if victim is None:
             return False
-        victim: FetchSession | None = oldest
-        if now_ms - oldest.last_used_ms < self._eviction_ms:
-            had_their_time = (
-                session
-                for session in self._sessions.values()
-                if now_ms - session.created_ms >= self._eviction_ms
-            )
-            victim = min(had_their_time, key=lambda each: len(each.partitions), default=None)
-            if victim is None or len(victim.partitions) >= size:
-                return False
-        assert victim is not None
-        del self._sessions[victim.id]
+        if now_ms - victim.last_used_ms < self._eviction_ms:
+            consumers = [each for each in self._sessions.values() if each.news is None]
+            if is_follower:
+                victim = next(iter(consumers), None)
+            else:
+                had_their_time = (
+                    session
+                    for session in consumers
+                    if now_ms - session.created_ms >= self._eviction_ms
+                )
+                victim = min(had_their_time, key=lambda each: len(each.partitions), default=None)
+                if victim is not None and len(victim.partitions) >= size:
+                    victim = None
+        if victim is None:
+            return False
+        self._close(victim.id)
         self.evicted += 1
         return True

@@ -39,6 +39,8 @@ class Handler:
     flexible_from: the first version whose request header has tags.
     error_response: what a request is answered that failed; None ends the connection.
     needs: what its clients have to be allowed.
+    serves_before_node: whether it is served while the node has not got to the end of its start, for
+    the quorum stands on it.
     """
 
     api: ApiKey
@@ -51,6 +53,7 @@ class Handler:
     error_response: Callable[[Any, ApiError], Message] | None
     needs: tuple[Need, ...]
     is_offered: Callable[[Node], bool] = _always
+    serves_before_node: bool = False
 
     @classmethod
     def of_module(cls, module: Any) -> Handler:
@@ -69,6 +72,30 @@ class Handler:
             error_response=getattr(module, "error_response", None),
             needs=module.NEEDS,
             is_offered=getattr(module, "is_offered", _always),
+            serves_before_node=getattr(module, "SERVES_BEFORE_NODE", False),
+        )
+
+    @classmethod
+    def between_nodes(
+        cls,
+        api: ApiKey,
+        request_class: type[Message],
+        handle: Callable[[Node, Request, Any], Answer],
+        error_response: Callable[[Any, ApiError], Message],
+        needs: tuple[Need, ...],
+    ) -> Handler:
+        """An API that the quorum stands on, in all versions that its messages have."""
+        return cls(
+            api=api,
+            min_version=request_class.MIN_VERSION,
+            max_version=request_class.MAX_VERSION,
+            served_from=request_class.MIN_VERSION,
+            request_class=request_class,
+            flexible_from=request_class.FLEXIBLE_FROM,
+            handle=handle,
+            error_response=error_response,
+            needs=needs,
+            serves_before_node=True,
         )
 
 

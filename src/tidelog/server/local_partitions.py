@@ -23,7 +23,7 @@ from tidelog.protocol.uuids import ZERO_UUID
 from tidelog.storage.directories.partition_metadata import FILE_NAME
 
 if TYPE_CHECKING:
-    from tidelog.cluster.metadata.image import PartitionImage
+    from tidelog.cluster.metadata.image import BrokerImage, PartitionImage
     from tidelog.cluster.metadata.metadata_log import MetadataLog
     from tidelog.cluster.replication.partition_registry import PartitionRegistry
     from tidelog.cluster.replication.waiting import Waiting
@@ -67,7 +67,7 @@ class LocalPartitions:
         partitions: PartitionRegistry,
         waiting: Waiting,
         broker_config: Callable[[MetadataImage], Mapping[str, str]],
-        now_ms: Callable[[], int],
+        monotonic_ms: Callable[[], int],
         call_later: Callable[[float, Callable[[], None]], object],
         log: StructuredLog,
     ) -> None:
@@ -76,7 +76,7 @@ class LocalPartitions:
         self._partitions = partitions
         self._waiting_on = waiting
         self._broker_config = broker_config
-        self._now_ms = now_ms
+        self._monotonic_ms = monotonic_ms
         self._call_later = call_later
         self._image = MetadataImage()
         # Partitions that are still to be made: topic id and number, and how many there ever were.
@@ -92,10 +92,15 @@ class LocalPartitions:
         self._not_made: dict[tuple[bytes, int], None] = {}
         self.on_made_late: Callable[[MetadataImage], None] = lambda image: None
         """Called when partitions are there which could not be made when the image said so."""
+        self.on_follow: Callable[[Partition], None] = lambda partition: None
+        """Called when a partition follows a leader, or none, whatever it did before."""
+        self.on_unfollow: Callable[[Partition], None] = lambda partition: None
+        """Called when a partition leads, or is about to leave this node."""
         self.log = log
 
-    def claim_logs(self, metadata: MetadataLog) -> None:
+    def claim_logs(self, metadata: MetadataLog, last_run: BrokerImage | None) -> None:
         """At start, first: keep the logs that the metadata knows, delete those of removed topics.
+        `last_run` is how this broker was registered before this start.
 
         A topic may have been deleted while the directory of its log was away: such a log is set
         aside, and never deleted, because the metadata does not prove that it was. Raises
@@ -120,7 +125,7 @@ class LocalPartitions:
             if log.topic_id in removed or not log.size_bytes:
                 self.log.info("removed_log_deleted", partition=f"{topic_partition}")
                 store.delete_log(log)
-            elif self._was_away(log, image):
+            elif self._was_away(log, last_run):
                 directory = store.set_aside(log)
                 self.log.warning(
                     "stray_log_set_aside", partition=f"{topic_partition}", directory=directory
@@ -130,9 +135,8 @@ class LocalPartitions:
         if unknown:
             raise UnknownLogsError(unknown, metadata.log.active_segment.path)
 
-    def _was_away(self, log: Log, image: MetadataImage) -> bool:
+    def _was_away(self, log: Log, last_run: BrokerImage | None) -> bool:
         """Whether the log's directory was out of service when this node last ran."""
-        last_run = image.brokers.get(self._node_id)
         return last_run is not None and self._store.directory_id_of(log) not in last_run.log_dirs
 
     def load(self, image: MetadataImage) -> None:
@@ -285,9 +289,11 @@ class LocalPartitions:
             )
             self._partitions.add(partition)
         if image.leader == self._node_id:
-            partition.lead(image, self._now_ms())
+            self.on_unfollow(partition)
+            partition.lead(image, self._monotonic_ms())
         else:
             partition.follow(image)
+            self.on_follow(partition)
 
     def _try_again_later(
         self, topic: TopicImage, topic_partition: TopicPartition, error: ApiError
@@ -326,5 +332,6 @@ class LocalPartitions:
     def _remove(self, topic_partition: TopicPartition) -> None:
         partition = self._partitions.remove(*topic_partition)
         if partition is not None:
+            self.on_unfollow(partition)
             partition.stop()
             self._store.delete(topic_partition)

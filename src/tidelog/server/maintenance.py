@@ -30,6 +30,11 @@ class Maintenance:
         self._every(config.log_retention_check_interval_ms / 1000, self._delete_old_segments)
         self._every(config.producer_id_expiration_check_interval_ms / 1000, self._expire_producers)
 
+    def start_of_controller(self) -> None:
+        """The same for a node that has no broker."""
+        self._every(_STORE_INTERVAL_S, self._maintain_store)
+        self._every(_SNAPSHOT_INTERVAL_S, self._snapshot)
+
     def _every(self, interval_s: float, work: Callable[[], None]) -> None:
         def run() -> None:
             try:
@@ -57,6 +62,8 @@ class Maintenance:
                     log.on_storage_error(log, error)
                 return
             if count:
+                partition.note_start_moved()
+                node.followed_partitions.start_moved(partition)
                 node.log.info(
                     "segments_deleted",
                     partition=f"{partition.topic}-{partition.partition}",

@@ -1,14 +1,17 @@
 """The node: its parts put together, started and stopped.
 
 Order of a start: take the data directories and recover the logs; load the metadata; take the ports;
-register with the controller (this very node); lead the partitions; serve. A stop goes the other
-way: no new connections, what is under way is finished, then everything is written down so that the
-next start has nothing to recover.
+take part in the quorum; register with the controller; lead and follow the partitions; serve. A node
+that is the whole quorum gets to the end of that in `start`. Another one waits for the others while
+its loop turns, and serves them alone until then.
+
+A stop goes the other way: others lead what this node leads, no new connections, what is under way
+is finished, then everything is written down so that the next start has nothing to recover.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,32 +23,38 @@ from tidelog.cluster.controller.controller_settings import ControllerSettings
 from tidelog.cluster.features import METADATA_VERSION
 from tidelog.cluster.metadata.image import (
     ConfigResourceType,
-    Endpoint,
     MetadataDelta,
     MetadataImage,
 )
-from tidelog.cluster.metadata.metadata_log import DIRECTORY_NAME, MetadataLog
+from tidelog.cluster.metadata.metadata_loading import DIRECTORY_NAME
+from tidelog.cluster.metadata.metadata_log import MetadataLog
 from tidelog.cluster.metadata.snapshotting import SnapshotOptions
 from tidelog.cluster.replication.partition_registry import PartitionRegistry
 from tidelog.cluster.replication.waiting import Waiting
 from tidelog.errors import TidelogError
 from tidelog.promise import Promise
-from tidelog.protocol.apis.broker_heartbeat import BrokerHeartbeatRequest
 from tidelog.protocol.apis.broker_registration import (
     BrokerRegistrationRequest,
     Feature,
 )
 from tidelog.protocol.apis.broker_registration import Listener as RegisteredListener
-from tidelog.protocol.uuids import random_uuid
+from tidelog.protocol.uuids import format_uuid, random_uuid
+from tidelog.raft.local_node import NO_VOTERS, LocalNode
+from tidelog.raft.voters import Endpoint as VoterEndpoint
+from tidelog.raft.voters import ReplicaKey, VoterNode, VoterSet
 from tidelog.security.quotas import ClientQuotas
+from tidelog.server.broker_lifecycle import BrokerLifecycle, RegistrationError
 from tidelog.server.client_metrics import ClientMetrics
 from tidelog.server.configuration.config_layers import broker_config_layers
 from tidelog.server.configuration.node_config import SETTINGS
 from tidelog.server.controller.channel import ControllerChannel
 from tidelog.server.controller.controller import Controller
+from tidelog.server.controller.quorum_requests import QuorumRequests
+from tidelog.server.controller.upkeep import ControllerUpkeep
+from tidelog.server.controller.voter_joining import VoterJoining
 from tidelog.server.coordination.group_coordinator import GroupCoordinator
+from tidelog.server.coordination.internal_topics import InternalTopics
 from tidelog.server.coordination.transaction_coordinator import TransactionCoordinator
-from tidelog.server.delayed import DelayedFetch
 from tidelog.server.dispatch import Dispatcher
 from tidelog.server.fetch_sessions import FetchSessions
 from tidelog.server.handler import load_handlers
@@ -56,13 +65,21 @@ from tidelog.server.metrics import Metrics
 from tidelog.server.network.acceptor import Acceptor, LocalAcceptor, accept_locally, accept_on
 from tidelog.server.network.connections import Connections
 from tidelog.server.network.listener import Listener, format_address
+from tidelog.server.network.peers import Peers
+from tidelog.server.network.reachability import Reachability
 from tidelog.server.network.reactor import Reactor
+from tidelog.server.replication.followed_partitions import FollowedPartitions
+from tidelog.server.replication.in_sync_sets import InSyncSets
+from tidelog.server.replication.replica_selector import replica_selector
+from tidelog.server.shutdown import Shutdown
 from tidelog.server.structured_logs import Level, StructuredLog
 from tidelog.storage.directories.log_directory import LogDirectoryError
+from tidelog.storage.directories.meta_properties import FILE_NAME as META_PROPERTIES
 from tidelog.storage.log_store import LogStore
 from tidelog.storage.store_options import StoreOptions
 
 if TYPE_CHECKING:
+    from tidelog.cluster.metadata.image import BrokerImage
     from tidelog.protocol.schema import Message
     from tidelog.protocol.topic_partition import TopicPartition
     from tidelog.server.configuration.node_config import NodeConfig
@@ -74,8 +91,6 @@ if TYPE_CHECKING:
     from tidelog.world.network import Address
 
 _PROGRESS_INTERVAL_S = 2.0
-_FINISH_S_MAX = 5.0
-_FINISH_POLL_S = 0.01
 
 
 class NodeCrashedError(TidelogError):
@@ -121,6 +136,7 @@ class Node:
             config.max_incremental_fetch_session_cache_slots,
             config.min_incremental_fetch_session_eviction_ms,
             world.random,
+            self.waiting,
         )
         self.quotas = ClientQuotas(
             window_count=config.quota_window_num,
@@ -133,11 +149,30 @@ class Node:
         self.connections = Connections(config, self.reactor, self.metrics, self.log, self.quotas)
         self.client_metrics = ClientMetrics(world.random, config.telemetry_max_bytes)
         self.partitions = PartitionRegistry()
+        self.internal_topics = InternalTopics(self)
+        self.reachability = Reachability(world, self.reactor, self._address_of)
+        self.peers = Peers(
+            world,
+            self.reactor,
+            self._address_of,
+            f"node-{config.node_id}",
+            self.reachability.connection_lost,
+        )
+        self.followed_partitions = FollowedPartitions(self)
+        self.in_sync_sets = InSyncSets(self)
+        self.replica_selector = replica_selector(config.replica_selector_class, lambda: self.image)
         self.handlers: dict[int, Handler] = {}
+        self.lifecycle = BrokerLifecycle(self)
+        self.on_ready: Callable[[], None] = lambda: None
+        """Called when clients are served, after `start` if that takes others."""
         self._acceptors: list[Acceptor[Address]] = []
         self._local_acceptor: LocalAcceptor | None = None
-        self._is_stopping = False
+        self._has_begun = False
+        self.is_ready = False
+        """Whether clients are served."""
+        self._shutdown = Shutdown(self)
         self._bug: BaseException | None = None
+        self._failure: Exception | None = None
 
     store: LogStore
     groups: GroupCoordinator
@@ -148,8 +183,10 @@ class Node:
     controller: ControllerChannel
     controller_settings: ControllerSettings
     cluster_id: str
-    broker_epoch: int
     _registration: BrokerRegistrationRequest
+    _last_run: BrokerImage | None
+    _upkeep: ControllerUpkeep
+    _dispatcher: Dispatcher
 
     @property
     def image(self) -> MetadataImage:
@@ -184,29 +221,48 @@ class Node:
         local = [] if self._local_acceptor is None else [self._local_acceptor]
         return [*self._acceptors, *local]
 
+    @property
+    def is_stopping(self) -> bool:
+        """Whether the node takes nothing new any more."""
+        return self._shutdown.is_under_way
+
+    @property
+    def broker_epoch(self) -> int:
+        """Of this life of the broker; -1 before it is registered."""
+        return self.lifecycle.epoch
+
+    @property
+    def inter_broker_listener(self) -> str:
+        """The name of the listener that brokers use among themselves."""
+        return self.config.inter_broker_listener_name
+
+    def _address_of(self, node_id: int) -> Address | None:
+        broker = self.image.brokers.get(node_id)
+        return None if broker is None else self.address_of(broker)
+
+    def address_of(self, broker: BrokerImage) -> Address | None:
+        """Where this node reaches a broker."""
+        if not broker.endpoints:
+            return None
+        # A node without a broker has no listener of that name itself.
+        endpoint = broker.endpoint(self.inter_broker_listener) or broker.endpoints[0]
+        return endpoint.host, endpoint.port
+
     # Start
 
     def start(self) -> None:
-        """Open everything and take the ports; serving begins with `run`.
+        """Open everything and take the ports; serving begins with `run`, or later, with `is_ready`,
+        if the node has to wait for others.
 
         Raises a TidelogError that says what is the matter; nothing stays open then.
         """
-        started_s = self.world.monotonic()
+        self._started_s = self.world.monotonic()
         self._tell_without_effect(self.config.without_effect)
         try:
             self._open()
         except BaseException:
             self._abandon()
             raise
-        self.log.info(
-            "node_started",
-            node_id=self.config.node_id,
-            cluster_id=self.cluster_id,
-            listeners=",".join(format_address(host, port) for host, port in self.addresses),
-            advertised=",".join(self.advertised_addresses),
-            partitions=len(self.partitions),
-            seconds=round(self.world.monotonic() - started_s, 3),
-        )
 
     def _open(self) -> None:
         config = self.config
@@ -233,11 +289,12 @@ class Node:
                 f"{first_directory.path} holds the metadata and cannot be used: "
                 f"{first_directory.error}"
             )
-        self.metadata = MetadataLog.open(
+        key = ReplicaKey(config.node_id, first_directory.directory_id)
+        self.metadata = MetadataLog.load(
             first_directory.path / DIRECTORY_NAME,
-            node_id=config.node_id,
-            directory_id=first_directory.directory_id,
             world=self.world,
+            node_id=config.node_id,
+            founder=VoterNode(key, ()) if config.starts_new_cluster else None,
             post=self.reactor.post,
             on_crash=self.crash,
             on_exception=lambda: self.log.exception("metadata_listener_failed"),
@@ -248,7 +305,6 @@ class Node:
             initial_levels=config.initial_levels,
             supported_features=config.supported_features,
         )
-        self._check_levels()
         self.controller_settings = ControllerSettings(
             node_id=config.node_id,
             cluster_id=self.cluster_id,
@@ -264,19 +320,21 @@ class Node:
             self.partitions,
             self.waiting,
             self._broker_config,
-            self.now_ms,
+            lambda: int(self.world.monotonic() * 1000),
             self.reactor.call_later,
             self.log,
         )
+        local.on_follow = self.followed_partitions.follow
+        local.on_unfollow = self.followed_partitions.unfollow
         self.local_partitions = local
-        local.claim_logs(self.metadata)
         self._acceptors = []
         for listener in config.parsed_listeners:
             self._acceptors.append(accept_on(listener, config, self.world, self.connections))
         if config.local_reads_enable:
             self._local_acceptor = accept_locally(self.world, self.listeners[0], self.connections)
         self.handlers = load_handlers()
-        self.connections.dispatch = Dispatcher(self, self.handlers).dispatch
+        self._dispatcher = Dispatcher(self, self.handlers)
+        self.connections.dispatch = self._dispatcher.dispatch
         self.store.on_directory_failure = lambda state, lost: self._directory_failed(
             local, state, lost
         )
@@ -285,7 +343,7 @@ class Node:
             self.controller_settings,
             self.quotas,
             self.world.random,
-            heartbeats=BrokerHeartbeats(),
+            heartbeats=BrokerHeartbeats(config.broker_session_timeout_ms),
             now_ms=lambda: int(self.world.monotonic() * 1000),
             config_layers=lambda: broker_config_layers(self),
             on_exception=lambda: self.log.exception("controller_failed"),
@@ -293,13 +351,144 @@ class Node:
                 "unclean_leader_election", **election._asdict()
             ),
         )
-        controller.activate()
-        self.controller = ControllerChannel(controller, local)
-        self._register()
+        self._upkeep = ControllerUpkeep(self, controller)
+        self.controller = ControllerChannel(self, controller, local)
+        self.metadata.leader_listeners.append(lambda: self._leader_changed(controller))
+        self._join_quorum(key)
+        self.reactor.turn_end_hooks.append(self._end_turn)
+        if not config.is_broker:
+            self.reactor.call_soon(self._serve_as_controller)
+        elif self.metadata.is_active:
+            self._register_now()
+        else:
+            self.log.info("waiting_for_quorum", node_id=config.node_id)
+            self.metadata.leader_listeners.append(self._begin_when_led)
+            self.reactor.call_soon(self._begin_when_led)
+            for acceptor in self._acceptors:
+                acceptor.start()
+
+    def _join_quorum(self, key: ReplicaKey) -> None:
+        config = self.config
+        endpoints = tuple(
+            VoterEndpoint(listener.name, listener.advertised_host, listener.advertised_port)
+            for listener in self.listeners
+            if listener.name in (config.controller_listener_names or [listener.name])
+        )
+        static = VoterSet(
+            VoterNode(
+                ReplicaKey(voter.node_id),
+                (VoterEndpoint(config.quorum_listener_name, voter.host, voter.port),),
+            )
+            for voter in config.controller_quorum_voters
+        )
+        if config.starts_new_cluster:
+            # For a log that names no voters, of a Kafka at kraft.version 0.
+            static = VoterSet([VoterNode(ReplicaKey(config.node_id), endpoints)])
+        requests = QuorumRequests(self.peers, config.controller_quorum_request_timeout_ms)
+        self.metadata.join(
+            LocalNode(
+                key,
+                endpoints,
+                config.quorum_listener_name,
+                self.cluster_id,
+                bootstrap=config.controller_quorum_bootstrap_servers,
+                static_voters=static if static else NO_VOTERS,
+            ),
+            config.quorum_settings,
+            self.reactor.call_later,
+            requests.send,
+        )
+        self._check_directory(key)
+        self.metadata.settle_start()
+
+    def _check_directory(self, key: ReplicaKey) -> None:
+        """A voter is known by its directory. One that is the whole quorum cannot ask others to take
+        its new directory in."""
+        voters = self.metadata.quorum.voters
+        known = voters.get(key.id)
+        if known is not None and len(voters) == 1 and not known.matches(key):
+            path = self.store.directories[0].path
+            found, wanted = format_uuid(key.directory_id), format_uuid(known.key.directory_id)
+            raise LogDirectoryError(
+                f"{path / META_PROPERTIES} has directory.id={found}, but the metadata in {path} is "
+                f"that of directory.id={wanted}, the only voter of the quorum. Restore the file "
+                "from a copy, or write that id into it"
+            )
+
+    def _leader_changed(self, controller: Controller) -> None:
+        metadata = self.metadata
+        self.log.info("quorum_leader", leader=metadata.leader_id, epoch=metadata.leader_epoch)
+        self.peers.controller_is(metadata.leader_id)
+        if metadata.is_active:
+            # Before the own broker has registered, who is in its place was an earlier process.
+            controller.activate(() if self.broker_epoch >= 0 else (self.config.node_id,))
+            self._upkeep.start()
+        else:
+            self._upkeep.stop()
+
+    # Registration, and what follows it
+
+    def _register_now(self) -> None:
+        """The whole quorum is this node: all of it happens before the loop turns."""
+        self._check_levels()
+        self.lifecycle.registered(self._ask_now(self._make_registration()))
+        self._begin()
+        self.lifecycle.heard(self._ask_now(self.lifecycle.make_heartbeat()))
+
+    def _ask_now(self, body: Message) -> Any:
+        """The answer of this node's controller at a start, when the loop does not turn yet."""
+        answer = self.controller.ask_here(body)
+        self.metadata.settle()
+        return answer.result()
+
+    def _begin_when_led(self) -> None:
+        """Somebody leads the quorum, so there is a controller to register with."""
+        if self._has_begun or self.is_stopping or self.metadata.leader_id < 0:
+            return
+        self.metadata.leader_listeners.remove(self._begin_when_led)
+        self._has_begun = True
+        self.lifecycle.register(self._make_registration()).when_done(self._registered)
+
+    def _registered(self, registered: Promise[int]) -> None:
+        if self.is_stopping:
+            return
+        error = registered.error
+        if error is not None:
+            self.fail(RegistrationError(error))
+            return
+        self.metadata.listeners.append(self._begin_when_caught_up)
+        self._begin_when_caught_up()
+
+    def _begin_when_caught_up(self, *_: object) -> None:
+        """The image has what was decided about this broker before this life."""
+        own = self.image.brokers.get(self.config.node_id)
+        if own is None or self.is_stopping:
+            return
+        if own.epoch < self.broker_epoch:
+            self._last_run = own
+            return
+        self.metadata.listeners.remove(self._begin_when_caught_up)
+        try:
+            self._check_levels()
+            self._begin()
+        except (TidelogError, OSError) as error:
+            self.fail(error)
+            return
+        self.lifecycle.beat_now()
+
+    def _begin(self) -> None:
+        """Take up the partitions; the controller may let the broker serve from now on."""
+        local = self.local_partitions
+        local.claim_logs(self.metadata, self._last_run)
         self._tell_overridden_settings()
         self._take_over_settings(self.image)
         local.load(self.image)
-        self.metadata.listeners += [local.apply, self._on_metadata]
+        self.metadata.listeners += [
+            local.apply,
+            self.followed_partitions.on_metadata,
+            self._on_metadata,
+        ]
+        self.in_sync_sets.start()
         self.groups = GroupCoordinator(self)
         self.groups.start()
         self.transactions = TransactionCoordinator(self)
@@ -307,10 +496,43 @@ class Node:
         local.on_made_late = self._partitions_made_late
         self.cleaning = LogCleaning(self)
         self.cleaning.start()
-        self.reactor.turn_end_hooks.append(self._end_turn)
         Maintenance(self).start()
+        self.lifecycle.on_unfenced = self._serve
+        self.lifecycle.start_heartbeats()
+
+    def _serve_as_controller(self) -> None:
+        """A node without a broker takes part in the quorum, and serves what that stands on."""
+        Maintenance(self).start_of_controller()
+        self._ready()
+
+    def _serve(self) -> None:
+        """The controller has unfenced the broker."""
+        if self.is_ready:
+            self.log.info("unfenced", broker_epoch=self.broker_epoch)
+            return
+        self._dispatcher.serve_all()
+        self._ready()
+
+    def _ready(self) -> None:
+        self.is_ready = True
         for acceptor in self._accepting:
             acceptor.start()
+        self.log.info(
+            "node_started",
+            node_id=self.config.node_id,
+            cluster_id=self.cluster_id,
+            listeners=",".join(format_address(host, port) for host, port in self.addresses),
+            advertised=",".join(self.advertised_addresses),
+            partitions=len(self.partitions),
+            seconds=round(self.world.monotonic() - self._started_s, 3),
+        )
+        if self.config.controller_quorum_auto_join_enable and self.config.is_controller:
+            VoterJoining(self).start()
+        self.on_ready()
+
+    def broker_connection_closed(self, broker_id: int, broker_epoch: int) -> None:
+        """A connection over which a broker sent heartbeats to this controller has ended."""
+        self._upkeep.connection_closed(broker_id, broker_epoch)
 
     def _check_levels(self) -> None:
         """The levels on disk are what counts; they may be others than those of a first start."""
@@ -328,28 +550,19 @@ class Node:
                     finalized=image.finalized_level(name),
                 )
 
-    def _register(self) -> None:
-        """Tell the controller that this node is there and serves."""
+    def _make_registration(self) -> BrokerRegistrationRequest:
         config = self.config
-        endpoints = tuple(
-            Endpoint(listener.name, listener.advertised_host, listener.advertised_port)
-            for listener in self.listeners
-        )
-        # Every listener serves the controller too.
-        self.metadata.set_endpoints(endpoints)
-        known = self.image.brokers.get(config.node_id)
+        self._last_run = known = self.image.brokers.get(config.node_id)
         self._registration = BrokerRegistrationRequest(
             broker_id=config.node_id,
             cluster_id=self.cluster_id,
             incarnation_id=random_uuid(self.world.random),
             listeners=[
                 RegisteredListener(
-                    name=each.name,
-                    host=each.host,
-                    port=each.port,
-                    security_protocol=each.security_protocol,
+                    name=each.name, host=each.advertised_host, port=each.advertised_port
                 )
-                for each in endpoints
+                for each in self.listeners
+                if each.name not in config.controller_listener_names
             ],
             features=[
                 Feature(name=name, min_supported_version=lowest, max_supported_version=highest)
@@ -361,22 +574,7 @@ class Node:
                 known.epoch if known is not None and self.store.stopped_cleanly else -1
             ),
         )
-        self.broker_epoch = self._ask_now(self._registration).broker_epoch
-        self._ask_now(self._heartbeat())
-
-    def _heartbeat(self, offline_log_dirs: Sequence[bytes] = ()) -> BrokerHeartbeatRequest:
-        return BrokerHeartbeatRequest(
-            broker_id=self.config.node_id,
-            broker_epoch=self.broker_epoch,
-            current_metadata_offset=self.image.offset,
-            offline_log_dirs=list(offline_log_dirs),
-        )
-
-    def _ask_now(self, body: Message) -> Any:
-        """The controller's answer at a start, when the loop does not turn yet."""
-        answer = self.controller.ask(body)
-        self.metadata.settle()
-        return answer.result()
+        return self._registration
 
     def _tell_controller(self, body: Message) -> None:
         def answered(answer: Promise[Any]) -> None:
@@ -400,8 +598,12 @@ class Node:
         """Close what a start that failed has opened."""
         for acceptor in self._accepting:
             acceptor.close()
+        self.peers.close()
         if hasattr(self, "metadata"):
-            self.metadata.close()
+            if hasattr(self.metadata, "quorum"):
+                self.metadata.close()
+            else:
+                self.metadata.abandon()
         if hasattr(self, "store"):
             self.store.close(clean=False)
         self.reactor.close()
@@ -434,7 +636,9 @@ class Node:
 
     def _high_watermark_of(self, log: Log) -> int:
         partition = self.partitions.get(*log.topic_partition)
-        return log.durable_offset if partition is None else partition.high_watermark
+        if partition is None:
+            return self.store.checkpointed_high_watermark(log)
+        return partition.high_watermark
 
     def _log_moved(self, log: Log) -> None:
         self.log.info("log_moved", partition=f"{log.topic_partition}", directory=log.directory)
@@ -449,6 +653,9 @@ class Node:
     def _on_metadata(
         self, before: MetadataImage, after: MetadataImage, delta: MetadataDelta
     ) -> None:
+        for broker_id in delta.brokers:
+            self.reachability.registered(broker_id)
+            self.in_sync_sets.broker_changed(broker_id)
         if delta.quotas or any(
             resource.type == ConfigResourceType.BROKER for resource in delta.configs
         ):
@@ -490,48 +697,38 @@ class Node:
         if any(each.online for each in directories):
             # The next start has to know that topics may be deleted behind this one's back.
             offline = [each.directory_id for each in directories if not each.online]
-            self._tell_controller(self._heartbeat(offline_log_dirs=offline))
+            self.lifecycle.directories_failed(offline)
 
     # Stop
 
     def request_stop(self) -> None:
         """Shut down cleanly. From any thread and any number of times; returns at once."""
-        self.reactor.post(self._begin_stop)
+        self.reactor.post(self._shutdown.begin)
+
+    def fail(self, error: Exception) -> None:
+        """End because the node cannot go on; `run` raises the error."""
+        self._failure = self._failure or error
+        self.log.error("node_failed", error=error)
+        self._shutdown.begin(at_once=True)
 
     def crash(self, thread: str, error: BaseException) -> None:
         """End because a background thread has met a bug; from any thread, returns at once.
 
-        What it did not do is left to the next start's recovery, as after a kill.
+        What it did not do is left to the next start's recovery, as after a kill. A disk that does
+        not keep the metadata is no bug, and ends the node too.
         """
+        if isinstance(error, TidelogError):
+            failure = error
+            self.reactor.post(lambda: self.fail(failure))
+            return
         self._bug = self._bug or error
         self.log.critical("thread_failed", error, thread=thread)
-        self.reactor.post(self._begin_stop)
+        self.reactor.post(lambda: self._shutdown.begin(at_once=True))
 
-    def _begin_stop(self) -> None:
-        if self._is_stopping:
-            return
-        self._is_stopping = True
-        self.log.info("node_stopping", node_id=self.config.node_id)
+    def stop_accepting(self) -> None:
+        """Take no new connections."""
         for acceptor in self._accepting:
             acceptor.close()
-        for waiter in self.waiting.waiters():
-            if isinstance(waiter, DelayedFetch):
-                waiter.finish()
-        self._stop_when_finished(self.reactor.now + _FINISH_S_MAX)
-
-    def _stop_when_finished(self, deadline: float) -> None:
-        """Wait for produce requests that wait for durability, changes of the metadata and answers
-        that are on their way."""
-        is_busy = (
-            self.metrics.delayed_produces
-            or self.metadata.has_proposals
-            or any(connection.is_answering for connection in self.connections.all.values())
-        )
-        if is_busy and self.reactor.now < deadline:
-            self.reactor.call_later(_FINISH_POLL_S, lambda: self._stop_when_finished(deadline))
-            return
-        self.connections.close_all("the node stops")
-        self.reactor.stop()
 
     def finish(self) -> None:
         """Write everything down and let go of it: the loop has ended.
@@ -540,15 +737,24 @@ class Node:
         """
         # Everybody who is told of changes is still there.
         self.metadata.settle()
-        self.cleaning.close()
-        self.transactions.close()
-        self.groups.close()
+        self.in_sync_sets.close()
+        self.followed_partitions.close()
+        self._upkeep.stop()
+        self.lifecycle.close()
+        self.peers.close()
+        if hasattr(self, "cleaning"):
+            self.cleaning.close()
+            self.transactions.close()
+            self.groups.close()
         self.metadata.close()
+        self.peers.close()  # the quorum may have said a last word
         self.store.close(clean=self._bug is None)
         self.reactor.close()
         self.log.info("node_stopped", node_id=self.config.node_id)
         if self._bug is not None:
             raise NodeCrashedError(self._bug) from self._bug
+        if self._failure is not None:
+            raise self._failure
 
 
 class RecoveryLines:

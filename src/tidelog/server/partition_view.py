@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import NamedTuple
 
 from tidelog.cluster.directory_ids import is_online
@@ -20,11 +21,17 @@ class PartitionView(NamedTuple):
     offline_replicas: list[int]
 
 
-def partition_view(image: MetadataImage, partition: PartitionImage, listener: str) -> PartitionView:
-    """What Metadata and DescribeTopicPartitions tell of `partition`."""
+def partition_view(
+    image: MetadataImage,
+    partition: PartitionImage,
+    listener: str,
+    lost_brokers: Container[int] = (),
+) -> PartitionView:
+    """What Metadata and DescribeTopicPartitions tell of `partition`. `lost_brokers` are gone,
+    though the image does not know it yet."""
     leader = image.brokers.get(partition.leader)
     error = ErrorCode.NONE
-    if leader is None or leader.fenced:
+    if leader is None or leader.fenced or partition.leader in lost_brokers:
         error = ErrorCode.LEADER_NOT_AVAILABLE
     elif leader.endpoint(listener) is None:
         error = ErrorCode.LISTENER_NOT_FOUND

@@ -7,6 +7,7 @@ import resource
 import signal
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tidelog.errors import TidelogError
@@ -32,11 +33,14 @@ def run_node(
 ) -> None:
     """Start a node and serve until it is told to stop.
 
-    `on_ready` is called when clients can connect. With `handle_signals` (main thread only) SIGTERM
-    and SIGINT shut the node down cleanly, a second one changes nothing, and the process is made
-    fit to serve many clients.
+    `on_ready` is called when the node serves clients: at once where it is the whole quorum, else
+    when the controller has let it in. With `handle_signals` (main thread only) SIGTERM and SIGINT
+    shut the node down cleanly, a second one changes nothing, and the process is made fit to serve
+    many clients.
     """
     node = Node(config, OperatingSystem())
+    if on_ready is not None:
+        node.on_ready = partial(on_ready, node)
     if handle_signals:
         _prepare_process(node)
     with capture_logging(node.log):
@@ -44,8 +48,6 @@ def run_node(
             node.start()
         except OSError as error:
             raise StartError(f"the node cannot start: {error}") from error
-        if on_ready is not None:
-            on_ready(node)
         node.run()
 
 

@@ -15,6 +15,7 @@ from tidelog.protocol.apis.create_topics import (
     CreateTopicsResponse,
 )
 from tidelog.protocol.errors import ApiError, ErrorCode
+from tidelog.server.configuration.node_config import SETTINGS
 from tidelog.server.controller.request_context import RequestContext
 
 if TYPE_CHECKING:
@@ -28,15 +29,15 @@ _VERSION = 7
 def new_topic(node: Node, name: str) -> CreatableTopic:
     """A topic as the node makes it unasked: with its defaults, internal ones as they must be.
 
-    Internal topics have no more replicas than there are brokers, so that one node works unset.
+    Where nothing else is set, internal topics have no more replicas than there are brokers now, so
+    that one node works unset. What is set is what they get, or they are not made.
     """
     config = node.config
-    broker_count = max(1, sum(broker.is_active for broker in node.image.brokers.values()))
     if name == CONSUMER_OFFSETS_TOPIC:
         return _topic(
             name,
             config.offsets_topic_num_partitions,
-            min(config.offsets_topic_replication_factor, broker_count),
+            _replicas(node, "offsets.topic.replication.factor"),
             {
                 "cleanup.policy": "compact",
                 "compression.type": "producer",
@@ -44,7 +45,10 @@ def new_topic(node: Node, name: str) -> CreatableTopic:
             },
         )
     if name == TRANSACTION_STATE_TOPIC:
-        replicas = min(config.transaction_state_log_replication_factor, broker_count)
+        replicas = _replicas(node, "transaction.state.log.replication.factor")
+        min_isr = config.transaction_state_log_min_isr
+        if "transaction.state.log.min.isr" not in config.explicit:
+            min_isr = min(min_isr, replicas)
         return _topic(
             name,
             config.transaction_state_log_num_partitions,
@@ -52,12 +56,21 @@ def new_topic(node: Node, name: str) -> CreatableTopic:
             {
                 "cleanup.policy": "compact",
                 "compression.type": "uncompressed",
-                "min.insync.replicas": str(min(config.transaction_state_log_min_isr, replicas)),
+                "min.insync.replicas": str(min_isr),
                 "segment.bytes": str(config.transaction_state_log_segment_bytes),
                 "unclean.leader.election.enable": "false",
             },
         )
     return _topic(name, DEFAULT, DEFAULT, {})
+
+
+def _replicas(node: Node, setting: str) -> int:
+    config = node.config
+    said = config.explicit.get(setting)
+    if said is not None:
+        return int(said)
+    broker_count = sum(broker.is_active for broker in node.image.brokers.values())
+    return max(1, min(int(SETTINGS[setting].default or 1), broker_count))
 
 
 def _topic(
@@ -80,8 +93,12 @@ def create_missing_topics(
     context = RequestContext.of(request)._replace(version=_VERSION)
 
     def errors_of(response: CreateTopicsResponse) -> dict[str, ErrorCode]:
-        rows = response.topics
-        return {row.name: _for_metadata(row.error_code) for row in rows if row.error_code}
+        by_name = node.image.topics_by_name
+        return {
+            row.name: _for_metadata(row.error_code)
+            for row in response.topics
+            if row.error_code and row.name not in by_name  # whoever made it
+        }
 
     answer: Promise[CreateTopicsResponse] = node.controller.ask(
         CreateTopicsRequest(topics=topics), context
@@ -92,7 +109,8 @@ def create_missing_topics(
 
 
 def _for_metadata(error_code: int) -> ErrorCode:
-    """Clients that ask for metadata do not know the quota; they ask again for what is unknown."""
-    if error_code == ErrorCode.THROTTLING_QUOTA_EXCEEDED:
+    """Clients that ask for metadata ask again for what is unknown: they do not know the quota, nor
+    that somebody else has made the topic and this node has not heard of it yet."""
+    if error_code in (ErrorCode.THROTTLING_QUOTA_EXCEEDED, ErrorCode.TOPIC_ALREADY_EXISTS):
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return ErrorCode(error_code)

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import random
 import shutil
-import signal
 import socket
-import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -17,6 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from tidelog.errors import TidelogError
+from tidelog.storage.directories.meta_properties import FILE_NAME as META_PROPERTIES
+from tidelog.supervision.node_process import NodeProcess
 
 if TYPE_CHECKING:
     from tidelog.server.node import Node
@@ -47,7 +45,8 @@ class Broker:
 
     `mode="thread"` starts fastest; `mode="process"` can be killed and started again on the same
     data and port. `settings` are those of the node, by Kafka's names. Data is in a temporary
-    folder unless `data` is given; a given folder is kept.
+    folder unless `data` is given; a given folder is kept. In process mode, `join` has addresses of
+    a cluster that the broker joins at its first start, and its output goes to `output`.
     """
 
     def __init__(
@@ -57,8 +56,14 @@ class Broker:
         data: Path | str | None = None,
         port: int = 0,
         settings: Mapping[str, str] | None = None,
+        join: str = "",
+        output: Path | None = None,
     ) -> None:
+        if mode == "thread" and join:
+            raise BrokerError("only a broker in process mode can join a cluster")
         self._mode = mode
+        self._join = join
+        self._output = output
         self._own_folder = data is None
         self.data = Path(tempfile.mkdtemp(prefix="tidelog-") if data is None else data)
         self.port = port or free_port()
@@ -91,8 +96,21 @@ class Broker:
             raise BrokerError("only a running broker in process mode has a pid of its own")
         return self._running.process.pid
 
+    @property
+    def is_running(self) -> bool:
+        """Whether it was started, was not stopped, and in process mode has not ended by itself."""
+        running = self._running
+        return running is not None and (
+            isinstance(running, _ThreadBroker) or running.process.status is None
+        )
+
     def start(self) -> None:
         """Start, or start again on the same data and port; returns when it serves."""
+        self.begin_start()
+        self.await_start()
+
+    def begin_start(self) -> None:
+        """Start and do not wait: nodes of a cluster may need each other to serve."""
         if self._running is not None:
             raise BrokerError("the broker runs already")
         settings = {
@@ -100,21 +118,55 @@ class Broker:
             "log.dirs": str(self.data),
             **self._settings,
         }
-        made = _ThreadBroker if self._mode == "thread" else _ProcessBroker
-        self._running = made(settings, self.port)
+        if self._mode == "thread":
+            self._running = _ThreadBroker(settings, self.port)
+        else:
+            is_new = not (self.data / META_PROPERTIES).exists()
+            self._running = _ProcessBroker(settings, self._output, self._join if is_new else "")
+
+    def await_start(self) -> None:
+        """Wait until it serves."""
+        if self._running is None:
+            raise BrokerError("the broker was not started")
+        try:
+            self._running.await_start()
+        except BrokerError:
+            self._running = None
+            raise
 
     def stop(self) -> None:
         """Shut down cleanly; does nothing when it does not run."""
+        self.begin_stop()
+        self.await_stop()
+
+    def begin_stop(self) -> None:
+        """Shut down cleanly and do not wait."""
+        if self._running is not None:
+            self._running.begin_stop()
+
+    def await_stop(self) -> None:
+        """Wait until a clean shutdown is over."""
         if self._running is not None:
             running, self._running = self._running, None
-            running.stop()
+            running.await_stop()
 
     def kill(self) -> None:
         """kill -9, in process mode."""
-        if not isinstance(self._running, _ProcessBroker):
-            raise BrokerError("only a running broker in process mode can be killed")
-        running, self._running = self._running, None
+        running, self._running = self._process("killed"), None
         running.kill()
+
+    def pause(self) -> None:
+        """SIGSTOP, in process mode: it does nothing any more, and its connections stay."""
+        self._process("paused").process.pause()
+
+    def resume(self) -> None:
+        """SIGCONT: go on after `pause`."""
+        self._process("resumed").process.resume()
+
+    def _process(self, done: str) -> _ProcessBroker:
+        if not isinstance(self._running, _ProcessBroker):
+            raise BrokerError(f"only a running broker in process mode can be {done}")
+        return self._running
 
     def close(self) -> None:
         """Stop, and remove the data if the folder was ours."""
@@ -133,6 +185,8 @@ class _ThreadBroker:
         self._node: Node | None = None
         self._thread = threading.Thread(target=self._run, name=f"tidelog-{port}", daemon=True)
         self._thread.start()
+
+    def await_start(self) -> None:
         if not self._ready.wait(_READY_TIMEOUT_S):
             raise BrokerError(f"the broker is not ready after {_READY_TIMEOUT_S:g} s")
         if self._failure is not None:
@@ -143,8 +197,10 @@ class _ThreadBroker:
         assert self._node is not None
         return self._node
 
-    def stop(self) -> None:
+    def begin_stop(self) -> None:
         self.node.request_stop()
+
+    def await_stop(self) -> None:
         self._thread.join(_STOP_TIMEOUT_S)
         if self._thread.is_alive():
             raise BrokerError(f"the broker did not stop within {_STOP_TIMEOUT_S:g} s")
@@ -168,40 +224,39 @@ class _ThreadBroker:
 
 
 class _ProcessBroker:
-    def __init__(self, settings: Mapping[str, str], port: int) -> None:
-        command = [sys.executable, "-m", "tidelog", "up", "--quiet"]
-        for name, value in settings.items():
-            command += ["--set", f"{name}={value}"]
-        with tempfile.TemporaryFile() as output:
-            self.process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                env={key: value for key, value in os.environ.items() if not _is_setting(key)},
-            )
-            deadline = time.monotonic() + _READY_TIMEOUT_S
-            while not _accepts(port):
-                if self.process.poll() is not None or time.monotonic() > deadline:
-                    self.kill()
-                    output.seek(0)
-                    last_words = output.read()[-2000:].decode(errors="replace")
-                    raise BrokerError(f"the broker did not start: {last_words}")
-                time.sleep(0.005)
+    def __init__(self, settings: Mapping[str, str], output: Path | None, join: str) -> None:
+        self._own_output = output is None
+        if output is None:
+            with tempfile.NamedTemporaryFile(prefix="tidelog-", suffix=".log", delete=False) as own:
+                output = Path(own.name)
+        self._output = output
+        self.process = NodeProcess(settings, output, join=join)
 
-    def stop(self) -> None:
-        self.process.send_signal(signal.SIGTERM)
-        try:
-            status = self.process.wait(_STOP_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            self.kill()
-            raise BrokerError(f"the broker did not stop within {_STOP_TIMEOUT_S:g} s") from None
+    def await_start(self) -> None:
+        deadline = time.monotonic() + _READY_TIMEOUT_S
+        while not self.process.is_ready:
+            if self.process.status is not None or time.monotonic() > deadline:
+                last_words = self.process.last_words
+                self.kill()
+                raise BrokerError(f"the broker did not start: {last_words}")
+            time.sleep(0.005)
+
+    def begin_stop(self) -> None:
+        self.process.terminate()
+
+    def await_stop(self) -> None:
+        status = self.process.wait(_STOP_TIMEOUT_S)
+        last_words = self.process.last_words if status else ""
+        self.kill()
+        if status is None:
+            raise BrokerError(f"the broker did not stop within {_STOP_TIMEOUT_S:g} s")
         if status:
-            raise BrokerError(f"the broker ended with status {status}")
+            raise BrokerError(f"the broker ended with status {status}: {last_words}")
 
     def kill(self) -> None:
         self.process.kill()
-        self.process.wait()
+        if self._own_output:
+            self._output.unlink(missing_ok=True)
 
 
 def free_port() -> int:
@@ -216,15 +271,3 @@ def free_port() -> int:
                 continue
             return port
     raise BrokerError(f"no free port between {_PORTS[0]} and {_PORTS[1]}")
-
-
-def _accepts(port: int) -> bool:
-    try:
-        socket.create_connection((_HOST, port), 1).close()
-    except OSError:
-        return False
-    return True
-
-
-def _is_setting(name: str) -> bool:
-    return name.startswith("TIDELOG_")

@@ -37,6 +37,7 @@ from tidelog.cluster.metadata.image import (
     MetadataImage,
     PartitionImage,
 )
+from tidelog.cluster.replication.follower_progress import FollowerProgress
 from tidelog.cluster.replication.replication_state import IsrProposal, ReplicationState
 from tidelog.protocol.errors import ApiError, ErrorCode
 
@@ -339,12 +340,14 @@ class ClusterModel:
         if follower_id not in state.followers or self._truncates(follower, leader):
             return
         offset = len(follower.log)
-        state.follower_fetched(follower_id, offset, 0, len(leader.log), self.host.now_ms)
+        state.follower_fetched(
+            follower_id, offset, 0, len(leader.log), self.host.now_ms, follower.epoch
+        )
         self._advance(leader)
 
-        def is_eligible(replica: int) -> bool:
-            known = leader.image.brokers.get(replica)
-            return known is not None and known.is_active and known.epoch == follower.epoch
+        def is_eligible(replica: FollowerProgress) -> bool:
+            known = leader.image.brokers.get(replica.broker_id)
+            return known is not None and known.is_active and known.epoch == replica.broker_epoch
 
         self._send(leader, state.propose_expansion(follower_id, is_eligible))
         follower.log += leader.log[offset : offset + records_max]
@@ -383,7 +386,7 @@ class ClusterModel:
             proposal.leader_epoch,
             proposal.partition_epoch,
             proposal.isr,
-            isr_epochs=tuple(broker.image.brokers[each].epoch for each in proposal.isr),
+            isr_epochs=proposal.broker_epochs,
         )
         self.proposals.append(Proposal(broker, broker.state, change, proposal, broker.epoch))
 

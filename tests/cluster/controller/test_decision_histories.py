@@ -48,7 +48,8 @@ from tidelog.cluster.metadata.image import (
     Endpoint,
     MetadataImage,
 )
-from tidelog.cluster.metadata.metadata_log import DIRECTORY_NAME, MetadataLog
+from tidelog.cluster.metadata.metadata_loading import DIRECTORY_NAME
+from tidelog.cluster.metadata.metadata_log import MetadataLog
 from tidelog.cluster.metadata.snapshotting import SnapshotOptions
 from tidelog.protocol.errors import ApiError
 from tidelog.testing.inline_world import InlineWorld

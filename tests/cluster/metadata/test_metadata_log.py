@@ -20,12 +20,14 @@ from tidelog.cluster.controller.topic_changes import NewTopic
 from tidelog.cluster.controller.topic_changes import create_topics as decide_topics
 from tidelog.cluster.features import DEFAULT_LEVELS, initial_levels
 from tidelog.cluster.metadata.image import Endpoint, MetadataDelta, MetadataImage
-from tidelog.cluster.metadata.metadata_log import (
-    DIRECTORY_NAME,
-    MetadataLog,
-    MetadataLogError,
+from tidelog.cluster.metadata.metadata_loading import DIRECTORY_NAME, MetadataLogError
+from tidelog.cluster.metadata.metadata_log import MetadataLog
+from tidelog.cluster.metadata.metadata_snapshot import (
+    list_snapshots,
+    part_file_name,
+    read_snapshot,
+    snapshot_file_name,
 )
-from tidelog.cluster.metadata.metadata_snapshot import SnapshotId, list_snapshots
 from tidelog.cluster.metadata.records.brokers import BrokerRegistrationChangeRecord
 from tidelog.cluster.metadata.records.framing import RECORD_TYPES, encode_record
 from tidelog.cluster.metadata.records.log_control import (
@@ -41,6 +43,11 @@ from tidelog.protocol.errors import ApiError, ErrorCode
 from tidelog.protocol.records import Record, decode_batches, encode_batch
 from tidelog.protocol.schema import Message
 from tidelog.protocol.uuids import random_uuid
+from tidelog.raft.local_node import LocalNode
+from tidelog.raft.raft_log import BOOTSTRAP_SNAPSHOT_ID, SnapshotId
+from tidelog.raft.settings import QuorumSettings
+from tidelog.raft.voters import Endpoint as VoterEndpoint
+from tidelog.raft.voters import Endpoints, ReplicaKey, VoterNode, VoterSet
 from tidelog.storage.append_result import Origin
 from tidelog.testing.faults import FaultyFiles, PowerCut
 from tidelog.testing.inline_world import InlineWorld
@@ -57,12 +64,15 @@ def opened(
     files: Files | None = None,
     options: SnapshotOptions = OPTIONS,
     levels: Mapping[str, int] = DEFAULT_LEVELS,
+    endpoints: Endpoints = (),
+    directory_id: bytes = DIRECTORY_ID,
 ) -> MetadataLog:
     return MetadataLog.open(
         root / DIRECTORY_NAME,
         node_id=1,
-        directory_id=DIRECTORY_ID,
+        directory_id=directory_id,
         world=InlineWorld(files, now_ms=1_700_000_000_000),
+        endpoints=endpoints,
         options=options,
         initial_levels=levels,
     )
@@ -207,39 +217,50 @@ def test_the_levels_of_a_data_directory_stay_as_they_are(tmp_path: Path) -> None
 
 
 def test_the_voters_in_the_log_have_the_endpoints_of_the_last_start(tmp_path: Path) -> None:
-    metadata = opened(tmp_path)
-    metadata.set_endpoints((Endpoint("PLAINTEXT", "localhost", 9092),))
-    assert metadata.high_watermark == metadata.next_offset
-    end = metadata.next_offset
-    metadata.set_endpoints((Endpoint("PLAINTEXT", "localhost", 9092),))
-    assert metadata.next_offset == end  # nothing has changed, nothing is written
+    here = (VoterEndpoint("PLAINTEXT", "localhost", 9092),)
+    metadata = opened(tmp_path, endpoints=here)
     create_topics(metadata, "orders")
     metadata.snapshot()
     metadata.close()
-    again = opened(tmp_path)
-    (voter,) = again.voters
-    assert (voter.voter_id, voter.voter_directory_id) == (1, DIRECTORY_ID)
-    assert [(each.name, each.host, each.port) for each in voter.endpoints] == [
-        ("PLAINTEXT", "localhost", 9092)
-    ]
-    again.set_endpoints((Endpoint("INSIDE", "here", 1), Endpoint("OUTSIDE", "there", 2)))
+    again = opened(tmp_path, endpoints=here)
+    assert again.next_offset == metadata.next_offset + 1  # only the leader's record is new
+    (voter,) = again.quorum.voters
+    assert voter == VoterNode(ReplicaKey(1, DIRECTORY_ID), here)
     again.close()
-    third = opened(tmp_path)
-    assert [each.name for each in third.voters[0].endpoints] == ["INSIDE", "OUTSIDE"]
+    elsewhere = (VoterEndpoint("INSIDE", "here", 1), VoterEndpoint("OUTSIDE", "there", 2))
+    opened(tmp_path, endpoints=elsewhere).close()
+    third = opened(tmp_path, endpoints=elsewhere)
+    (voter,) = third.quorum.voters
+    assert voter.endpoints == elsewhere
     assert list(third.image.topics_by_name) == ["orders"]
     third.close()
 
 
 def test_a_quorum_without_voters_in_its_log_is_this_node(tmp_path: Path) -> None:
     """As in a data directory of a Kafka with static voters, kraft.version 0."""
-    metadata = opened(tmp_path)
-    metadata.kraft_version, metadata.voters = 0, []
-    end = metadata.next_offset
-    metadata.set_endpoints((Endpoint("PLAINTEXT", "localhost", 9092),))
-    assert metadata.next_offset == end
-    (voter,) = metadata.voters
-    assert (voter.voter_id, voter.endpoints[0].port) == (1, 9092)
+    directory = tmp_path / DIRECTORY_NAME
+    world = InlineWorld(now_ms=1)
+    key = ReplicaKey(1, DIRECTORY_ID)
+    here = (VoterEndpoint("PLAINTEXT", "localhost", 9092),)
+    metadata = MetadataLog.load(directory, world=world, node_id=1)
+    voters = VoterSet([VoterNode(ReplicaKey(1), here)])
+    metadata.join(LocalNode(key, here, "PLAINTEXT", "c", static_voters=voters), QuorumSettings())
+    metadata.settle_start()
+    assert metadata.is_active
+    assert metadata.image.finalized_level("kraft.version") == 0
+    metadata.snapshot()
     metadata.close()
+    again = opened(tmp_path, endpoints=here)
+    assert again.image.finalized_level("kraft.version") == 0
+    (voter,) = again.quorum.voters
+    assert (voter.key.id, voter.endpoints[0].port) == (1, 9092)
+    assert again.propose([], kraft_version=1).committed.is_done
+    assert again.image.finalized_level("kraft.version") == 1
+    again.close()
+    third = opened(tmp_path, endpoints=here)
+    assert third.image.finalized_level("kraft.version") == 1
+    assert list(third.quorum.voters) == [VoterNode(key, here)]
+    third.close()
 
 
 def test_what_was_submitted_is_there_after_a_restart_and_the_epoch_is_new(tmp_path: Path) -> None:
@@ -260,7 +281,7 @@ def test_a_decision_is_one_batch(tmp_path: Path) -> None:
     create_topics(metadata, "orders")
     data = (tmp_path / DIRECTORY_NAME / "00000000000000000000.log").read_bytes()
     sizes = [header.record_count for header, _ in decode_batches(data)]
-    assert sizes == [1, 1, 1, 4, 1, 1, 4]
+    assert sizes == [3, 4, 1, 1, 4]
     metadata.close()
 
 
@@ -326,7 +347,7 @@ def test_a_snapshot_replaces_the_log_before_it(tmp_path: Path) -> None:
     create_topics(metadata, "orders")
     first = metadata.snapshot().result()
     assert first == SnapshotId(metadata.image.offset + 1, 1)
-    assert first.file_name == f"{first.offset:020d}-0000000001.checkpoint"
+    assert snapshot_file_name(first) == f"{first.offset:020d}-0000000001.checkpoint"
     create_topics(metadata, "payments")
     second = metadata.snapshot().result()
     create_topics(metadata, "refunds")
@@ -340,7 +361,7 @@ def test_a_snapshot_replaces_the_log_before_it(tmp_path: Path) -> None:
     metadata.close()
     again = opened(tmp_path)
     assert content(again.image) == content(before)
-    assert again.voters == metadata.voters
+    assert again.quorum.voters == metadata.quorum.voters
     again.close()
 
 
@@ -369,14 +390,19 @@ def test_snapshots_come_by_records_and_by_time(tmp_path: Path) -> None:
     metadata = opened(tmp_path, options=options)
     create_topics(metadata, "orders")
     directory = tmp_path / DIRECTORY_NAME
-    assert len(list_snapshots(OsFiles(), directory)) == 1
+
+    def taken() -> list[SnapshotId]:
+        found = list_snapshots(OsFiles(), directory)
+        return [each for each in found if each != BOOTSTRAP_SNAPSHOT_ID]
+
+    assert len(taken()) == 1
     metadata.snapshot_if_due(1_700_000_000_000 + 5000)
-    assert len(list_snapshots(OsFiles(), directory)) == 1
+    assert len(taken()) == 1
     commit(metadata, [ProducerIdsRecord(next_producer_id=1000)])
     metadata.snapshot_if_due(1_700_000_000_000 + 500)
-    assert len(list_snapshots(OsFiles(), directory)) == 1
+    assert len(taken()) == 1
     metadata.snapshot_if_due(1_700_000_000_000 + 5000)
-    assert len(list_snapshots(OsFiles(), directory)) == 2
+    assert len(taken()) == 2
     commit(metadata, [ProducerIdsRecord(next_producer_id=2000)])
     offset = metadata.next_offset
     metadata.close()
@@ -411,7 +437,7 @@ def test_a_damaged_snapshot_falls_back_to_the_older_one(
     create_topics(metadata, "refunds")
     before = metadata.image
     metadata.close()
-    path = tmp_path / DIRECTORY_NAME / newest.file_name
+    path = tmp_path / DIRECTORY_NAME / snapshot_file_name(newest)
     damage(path)
     again = opened(tmp_path)
     assert content(again.image) == content(before)
@@ -427,7 +453,7 @@ def test_without_any_whole_snapshot_the_start_is_refused_by_name(tmp_path: Path)
     metadata.close()
     directory = tmp_path / DIRECTORY_NAME
     for snapshot_id in list_snapshots(OsFiles(), directory):
-        flip_a_bit(directory / snapshot_id.file_name)
+        flip_a_bit(directory / snapshot_file_name(snapshot_id))
     with pytest.raises(MetadataLogError, match=r"no usable snapshot.*Restore") as caught:
         opened(tmp_path)
     assert str(directory) in str(caught.value)
@@ -454,7 +480,7 @@ def test_a_lost_log_goes_on_from_the_snapshot(tmp_path: Path) -> None:
 
 def test_half_a_snapshot_is_removed(tmp_path: Path) -> None:
     opened(tmp_path).close()
-    part = tmp_path / DIRECTORY_NAME / f"{SnapshotId(5, 1).file_name}.part"
+    part = tmp_path / DIRECTORY_NAME / part_file_name(SnapshotId(5, 1))
     part.write_bytes(b"half")
     opened(tmp_path).close()
     assert not part.exists()
@@ -507,7 +533,8 @@ def test_transactions_in_the_log_count_when_they_end(tmp_path: Path) -> None:
 
 def test_the_metadata_of_a_real_kafka_is_taken_over(tmp_path: Path) -> None:
     shutil.copytree(GOLDEN, tmp_path / DIRECTORY_NAME)
-    metadata = opened(tmp_path)
+    (kafka,) = read_snapshot(OsFiles(), tmp_path / DIRECTORY_NAME, BOOTSTRAP_SNAPSHOT_ID).voters
+    metadata = opened(tmp_path, directory_id=kafka.voter_directory_id)
     image = metadata.image
     assert image.features == {
         "metadata.version": 25,
@@ -527,7 +554,7 @@ def test_the_metadata_of_a_real_kafka_is_taken_over(tmp_path: Path) -> None:
     }
     assert set(image.scram) == {("alice", 1)}
     assert [acl.principal for acl in image.acls.values()] == ["User:alice"]
-    assert [voter.endpoints[0].name for voter in metadata.voters] == ["CONTROLLER"]
+    assert [voter.key.id for voter in metadata.quorum.voters] == [1]
     # The broker comes back under this software and leads again.
     known = image.brokers[1]
     registration = BrokerRegistration(
@@ -655,3 +682,48 @@ def test_records_that_were_lost_before_a_new_segment_end_the_log(tmp_path: Path)
     metadata = opened(tmp_path)
     assert set(metadata.image.topics_by_name) == {"orders", "payments"}
     metadata.close()
+
+
+def test_the_time_of_an_image_is_that_of_the_newest_decision_on_every_node(tmp_path: Path) -> None:
+    """Whoever replays the log has the same image as the leader, whose clock may go back."""
+
+    def open_at(now_ms: int) -> tuple[MetadataLog, InlineWorld]:
+        world = InlineWorld(now_ms=now_ms)
+        return MetadataLog.open(
+            tmp_path / DIRECTORY_NAME,
+            node_id=1,
+            directory_id=DIRECTORY_ID,
+            world=world,
+            options=OPTIONS,
+        ), world
+
+    metadata, world = open_at(5_000)
+    create_topics(metadata, "orders")
+    world.now_ms = 2_000
+    create_topics(metadata, "payments")
+    assert metadata.image.timestamp_ms == 5_000
+    metadata.close()
+    # The control records of the next start are newer than the decisions.
+    for now_ms in (9_000, 10_000):
+        metadata, _ = open_at(now_ms)
+        assert metadata.image.timestamp_ms == 5_000
+        metadata.close()
+
+
+def test_a_log_that_cannot_be_read_ends_the_node_and_is_no_bug(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    metadata = opened(tmp_path)
+    create_topics(metadata, "orders")
+    told: list[BaseException] = []
+    metadata._on_crash = lambda _, error: told.append(error)
+    metadata.is_active = False  # as on a follower
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.EIO, "input/output error")
+
+    monkeypatch.setattr(metadata._replay, "read", fail)
+    metadata.committed(metadata.log.log_end_offset + 1)
+    (error,) = told
+    assert isinstance(error, MetadataLogError)
+    assert "cannot be read" in str(error)

@@ -11,7 +11,8 @@ import pytest
 
 from tidelog.cluster.metadata import metadata_log, proposal
 from tidelog.cluster.metadata.image import MetadataDelta, MetadataImage
-from tidelog.cluster.metadata.metadata_log import DIRECTORY_NAME, MetadataLog
+from tidelog.cluster.metadata.metadata_loading import DIRECTORY_NAME
+from tidelog.cluster.metadata.metadata_log import MetadataLog
 from tidelog.cluster.metadata.metadata_snapshot import list_snapshots
 from tidelog.cluster.metadata.proposal import Proposal
 from tidelog.cluster.metadata.records.settings import ConfigRecord, ProducerIdsRecord
@@ -19,6 +20,9 @@ from tidelog.cluster.metadata.snapshotting import SnapshotOptions
 from tidelog.promise import Promise
 from tidelog.protocol.errors import ApiError
 from tidelog.protocol.records import decode_batches
+from tidelog.raft.local_node import LocalNode
+from tidelog.raft.settings import QuorumSettings
+from tidelog.raft.voters import ReplicaKey, VoterNode, VoterSet
 from tidelog.testing.faults import FaultyFiles, PowerCut
 from tidelog.testing.inline_world import InlineWorld
 from tidelog.world.files import Files
@@ -82,14 +86,22 @@ class Log:
     """A metadata log in a held world; what its listeners raise is counted."""
 
     def __init__(
-        self, root: Path, options: SnapshotOptions = OPTIONS, *, space_left: bool = True
+        self,
+        root: Path,
+        options: SnapshotOptions = OPTIONS,
+        *,
+        space_left: bool = True,
+        files: FaultyFiles | None = None,
+        is_static: bool = False,
     ) -> None:
-        self.files = FaultyFiles(root)
+        self.files = files or FaultyFiles(root)
         self.files.space_bytes = None if space_left else self.files.used_bytes
         self.directory = root / DIRECTORY_NAME
         self.world = HeldWorld(self.files)
         self.exceptions = 0
         self.heard: list[int] = []
+        if is_static:
+            self._begin_with_static_voters()
 
         def on_exception() -> None:
             self.exceptions += 1
@@ -104,6 +116,15 @@ class Log:
         )
         self.metadata.settle()
         self.metadata.listeners.append(self._listen)
+
+    def _begin_with_static_voters(self) -> None:
+        """As a Kafka of kraft.version 0 does it: the log names no voters."""
+        voters = VoterSet([VoterNode(ReplicaKey(1), ())])
+        local = LocalNode(ReplicaKey(1, DIRECTORY_ID), (), "", "", static_voters=voters)
+        metadata = MetadataLog.load(self.directory, world=HeldWorld(self.files), node_id=1)
+        metadata.join(local, QuorumSettings())
+        metadata.settle_start()
+        metadata.close()
 
     def _listen(self, old: MetadataImage, new: MetadataImage, delta: MetadataDelta) -> None:
         self.heard.append(new.next_producer_id)
@@ -234,7 +255,7 @@ def test_a_proposal_made_by_a_listener_that_fails_leaves_what_is_committed(log: 
 def test_who_resigns_fails_what_is_in_flight_and_takes_no_more(log: Log) -> None:
     committed = log.metadata.image
     proposals = [log.propose(number) for number in (1000, 2000)]
-    log.metadata.resign()
+    log.metadata.quorum.resign()
     assert {code_of(each) for each in proposals} == {"NOT_CONTROLLER"}
     assert log.metadata.latest is log.metadata.image is committed
     log.world.syncs.run_one()
@@ -287,7 +308,7 @@ def test_one_who_waits_and_raises_keeps_nothing_from_others(log: Log, fails: boo
         each.committed.when_done(raising)
         each.committed.when_done(partial(tell, each))
     if fails:
-        log.metadata.resign()
+        log.metadata.quorum.resign()
     log.metadata.settle()
     assert told == ["NOT_CONTROLLER" if fails else "committed"] * 2
     assert log.exceptions == 2
@@ -331,26 +352,24 @@ def test_a_close_waits_for_what_is_in_flight(log: Log) -> None:
     assert Log(log.files.root).metadata.image.next_producer_id == 2000
 
 
-def test_the_quorums_level_and_the_records_of_a_proposal_count_together(tmp_path: Path) -> None:
-    log = Log(tmp_path)
-    log.metadata.kraft_version = 0
-    log.metadata.image = log.metadata.latest = log.metadata._committed = (
-        log.metadata.image.with_kraft_version(0)
-    )
+def test_the_quorums_level_stands_before_the_records_of_its_proposal(tmp_path: Path) -> None:
+    log = Log(tmp_path, is_static=True)
+    assert log.metadata.kraft_version == 0
     records = [ProducerIdsRecord(next_producer_id=1000)]
-    before = log.propose(500)
+    before = [log.propose(500), log.propose(501)]
+    # Decisions that wait know their offsets, so nothing may come in front of them.
+    assert code_of(log.metadata.propose(records, kraft_version=1)) == "NOT_CONTROLLER"
+    log.metadata.settle()
     raising = log.metadata.propose(records, kraft_version=1)
     assert (log.metadata.kraft_version, log.metadata.latest.finalized_level("kraft.version")) == (
         0,
         1,
     )
     # What was raised while this is in flight is not raised again.
-    again = log.metadata.propose(records, kraft_version=1)
-    assert not again.control
-    log.world.syncs.run_one()
-    assert [code_of(each) for each in (before, raising)] == ["committed", "in flight"]
+    again = log.metadata.propose([], kraft_version=1)
+    assert code_of(again) == "in flight"
     log.metadata.settle()
-    assert [code_of(each) for each in (raising, again)] == ["committed"] * 2
+    assert [code_of(each) for each in (*before, raising, again)] == ["committed"] * 4
     assert log.metadata.kraft_version == 1
     log.metadata.close()
     reopened = Log(tmp_path).metadata
@@ -457,3 +476,28 @@ def test_a_power_cut_at_any_operation_keeps_what_is_committed_and_the_order(
         # The one whose append was cut off is proposed and not counted here.
         assert committed <= there <= len(proposals) + 1, f"cut after {cut_after}"
         shutil.rmtree(root)
+
+
+def test_a_start_syncs_what_a_killed_node_left_in_a_segment_that_it_had_rolled(
+    tmp_path: Path,
+) -> None:
+    """Found by the simulator (seeds 9779, 15475, 17275, 18563): only the segment behind it was
+    synced from then on, so that a power cut took the record, and all that was built on it."""
+    killed = Log(tmp_path / "before")
+    killed.metadata.snapshot()
+    killed.world.syncs.run_one()
+    left = killed.propose(1)
+    killed.world.snapshots.run_one()
+    assert len(killed.metadata.log.segments) == 2
+    assert code_of(left) == "in flight"
+    again = Log(killed.files.root, files=killed.files)
+    assert again.metadata.image.next_producer_id == 1
+    for number in (2, 3):
+        later = again.propose(number)
+        again.metadata.settle()
+        assert code_of(later) == "committed"
+    for seed in range(20):
+        found = again.files.power_cut(tmp_path / "after", seed)
+        after = Log(found.root)
+        assert after.metadata.image.next_producer_id == 3, f"power cut {seed}"
+        after.metadata.close()

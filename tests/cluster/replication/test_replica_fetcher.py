@@ -12,12 +12,13 @@ from tests.cluster.replication.replicas import NOW, Replica, Replicas, content
 from tests.cluster.replication.test_partition import append, batch, end_transaction
 from tidelog.cluster.metadata.image import PartitionImage
 from tidelog.cluster.replication.follower_session import FollowerSession
-from tidelog.cluster.replication.partition import Partition
+from tidelog.cluster.replication.partition import EpochEnd, Partition
 from tidelog.cluster.replication.replica_fetcher import FollowerState, ReplicaFetcher
 from tidelog.cluster.replication.replication_state import ReplicationState
-from tidelog.protocol.errors import ApiError
+from tidelog.protocol.errors import ApiError, ErrorCode
 from tidelog.protocol.record_batch import iterate_headers
 from tidelog.protocol.records import Record, encode_batch
+from tidelog.storage.log import Log
 
 Make = Callable[..., Replicas]
 
@@ -112,8 +113,8 @@ def test_only_what_is_new_is_named_in_a_session(replicas: Replicas) -> None:
     replicas.run(12)
     epochs = [epoch for epoch, _ in asked]
     assert epochs == list(range(len(asked)))
-    # The first names it; then when its position has moved, and when its high watermark has.
-    assert [rows for _, rows in asked].count(1) == 3
+    # The first names it, and the one after its position has moved.
+    assert [rows for _, rows in asked].count(1) == 2
 
 
 def test_a_leader_that_forgot_the_session_gets_a_new_one(replicas: Replicas) -> None:
@@ -130,9 +131,9 @@ def test_a_leader_that_cannot_be_reached_is_tried_again(replicas: Replicas) -> N
     leader, follower = replicas.all
     leader.is_reachable = False
     append(leader.partition)
-    replicas.run(12)
+    replicas.run(30)
     assert follower.lines.events.count("replica_fetch_failed") > 1
-    assert replicas.now > 3, "it pauses between its attempts"
+    assert replicas.now > 3, "its pauses become longer"
     leader.is_reachable = True
     replicas.run(20)
     assert content(follower) == content(leader) != b""
@@ -214,6 +215,52 @@ def test_a_follower_longer_than_a_leader_without_epochs_is_cut(replicas: Replica
     assert content(follower) == content(leader) != b""
 
 
+def test_a_follower_starts_over_when_the_leader_cannot_tell_whether_the_logs_agree(
+    replicas: Replicas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The leader's log lost its epochs: KAFKA-15608."""
+    leader, follower = replicas.all
+    append_value(leader, b"a")
+    append_value(leader, b"b")
+    replicas.run(30)
+    monkeypatch.setattr(Partition, "_end_offset_for", lambda self, epoch: EpochEnd(-1, -1))
+    replicas.run(12)
+    assert follower.lines.events.count("replica_truncated") == 1
+    monkeypatch.undo()
+    replicas.run(30)
+    assert content(follower) == content(leader) != b""
+
+
+def test_a_large_answer_is_appended_over_several_turns(
+    replicas: Replicas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else clients of the follower's node would wait for all of it."""
+    leader, follower = replicas.all
+    monkeypatch.setattr("tidelog.cluster.replication.replica_fetcher._BYTES_PER_TURN_MAX", 1)
+    append_value(leader, b"a")
+    leader.sink.sync()
+    replicas.step()
+    replicas.step()
+    assert follower.partition.log_end_offset == 1
+    append_value(leader, b"b")
+    replicas.run(30)
+    assert content(follower) == content(leader)
+
+
+def test_the_leader_hears_where_a_followers_log_starts(replicas: Replicas) -> None:
+    leader, follower = replicas.all
+    for _ in range(3):
+        append(leader.partition)
+    replicas.run(30)
+    follower.log.advance_log_start(2)
+    assert follower.fetcher is not None
+    follower.fetcher.look_again(follower.partition)
+    replicas.run(10)
+    assert leader.partition.state.followers[2].log_start_offset == 2
+    assert leader.partition.state.low_watermark(3, lambda _: True) == 2
+    assert leader.partition.state.low_watermark(3, lambda _: False) == 3
+
+
 def test_what_is_damaged_on_the_way_is_fetched_again(replicas: Replicas) -> None:
     leader, follower = replicas.all
     leader.corrupts = 1
@@ -221,6 +268,51 @@ def test_what_is_damaged_on_the_way_is_fetched_again(replicas: Replicas) -> None
     replicas.run(30)
     assert "replica_fetch_delayed" in follower.lines.events
     assert content(follower) == content(leader) != b""
+
+
+def test_a_follower_whose_disk_was_full_goes_on_when_there_is_room(
+    replicas: Replicas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leader, follower = replicas.all
+
+    def refuse(self: Log, placed: object) -> None:
+        raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, "no space left on device")
+
+    monkeypatch.setattr(Log, "append_replicated", refuse)
+    append(leader.partition)
+    replicas.run(20)
+    assert "replica_fetch_delayed" in follower.lines.events
+    monkeypatch.undo()
+    replicas.run(30)
+    assert content(follower) == content(leader) != b""
+
+
+def test_a_follower_whose_disk_has_failed_stops(
+    replicas: Replicas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leader, follower = replicas.all
+    follower.log.storage_error = "the disk is gone"
+    append(leader.partition)
+    replicas.run(20)
+    assert state_of(follower) is FollowerState.STOPPED
+    follower.log.storage_error = None
+
+
+def test_a_follower_whose_disk_fails_does_not_say_that_it_has_the_records(
+    replicas: Replicas,
+) -> None:
+    leader, follower = replicas.all
+    append(leader.partition)
+    leader.sink.sync()
+    replicas.run(10, syncs=False)
+    assert follower.partition.log_end_offset == 1
+    assert follower.log.durable_offset == 0
+    follower.waiting.refuse(follower.partition, ErrorCode.KAFKA_STORAGE_ERROR)
+    replicas.run(60, syncs=False)
+    assert leader.partition.state.followers[2].log_end_offset == 0
+    assert leader.partition.high_watermark == 0
+    replicas.run(60)
+    assert leader.partition.high_watermark == 1
 
 
 def test_a_fenced_follower_stops_until_it_hears_of_a_newer_epoch(replicas: Replicas) -> None:
@@ -359,7 +451,10 @@ def test_replicas_agree_after_any_history(make: Make, seed: int) -> None:
 
 
 def _report_what_is_not_synced(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(ReplicaFetcher, "_sync", lambda self, followers: None)
+    patch.setattr(
+        "tidelog.cluster.replication.replica_fetcher._Follower.is_durable",
+        property(lambda self: True),
+    )
 
 
 def _cut_to_the_high_watermark(patch: pytest.MonkeyPatch) -> None:

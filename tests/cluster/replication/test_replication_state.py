@@ -22,7 +22,7 @@ def leading(**image: object) -> ReplicationState:
     return replica
 
 
-def everybody(_: int) -> bool:
+def everybody(_: object) -> bool:
     return True
 
 
@@ -67,7 +67,7 @@ def test_a_proposal_counts_before_it_is_answered() -> None:
     replica = leading(isr=(1,))
     replica.follower_fetched(2, 5, 0, 5, NOW)
     proposal = replica.propose_expansion(2, everybody)
-    assert proposal == IsrProposal(0, 0, (1, 2))
+    assert proposal == IsrProposal(0, 0, (1, 2), (-1, -1))
     assert replica.propose_expansion(2, everybody) is None  # one at a time
     assert replica.advance(7, 1)
     assert replica.high_watermark == 5
@@ -81,7 +81,7 @@ def test_a_follower_that_is_taken_out_counts_until_the_controller_has_said_so() 
     replica.follower_fetched(2, 3, 0, 5, NOW)
     assert replica.propose_shrinking(5, NOW + LAG_MS, LAG_MS) is None
     proposal = replica.propose_shrinking(5, NOW + LAG_MS + 1, LAG_MS)
-    assert proposal == IsrProposal(0, 0, (1,))
+    assert proposal == IsrProposal(0, 0, (1,), (-1,))
     assert replica.advance(5, 1)
     assert replica.high_watermark == 3
     replica.lead(state(partition_epoch=1, replicas=(1, 2, 3), isr=(1,)), 5, NOW)
@@ -98,7 +98,7 @@ def test_only_who_has_caught_up_with_this_epoch_and_is_eligible_is_proposed() ->
     replica.follower_fetched(2, 10, 0, 12, NOW)
     assert replica.propose_expansion(2, lambda _: False) is None
     assert replica.propose_expansion(9, everybody) is None
-    assert replica.propose_expansion(2, everybody) == IsrProposal(1, 0, (1, 2))
+    assert replica.propose_expansion(2, everybody) == IsrProposal(1, 0, (1, 2), (-1, -1))
 
 
 def test_a_follower_caught_up_when_it_asked_for_what_was_the_end() -> None:
@@ -224,3 +224,43 @@ class Leading(RuleBasedStateMachine):
 
 TestLeading = Leading.TestCase
 TestLeading.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
+
+
+def test_the_high_watermark_waits_for_a_follower_that_is_about_to_join() -> None:
+    """Else it would run away from a follower that is always one fetch behind."""
+    replica = leading(replicas=(1, 2), isr=(1,))
+    replica.follower_fetched(2, 4, 0, 4, NOW, broker_epoch=9)
+    replica.note_joining(4, NOW, LAG_MS, everybody)
+    assert replica.advance(6, 1)
+    assert replica.high_watermark == 4
+    replica.note_joining(6, NOW + LAG_MS + 1, LAG_MS, everybody)
+    assert replica.advance(6, 1), "it has not caught up for too long"
+    assert replica.high_watermark == 6
+
+
+def test_a_follower_that_may_not_join_holds_nothing_up() -> None:
+    replica = leading(replicas=(1, 2), isr=(1,))
+    replica.follower_fetched(2, 4, 0, 4, NOW, broker_epoch=9)
+    replica.note_joining(4, NOW, LAG_MS, lambda follower: follower.broker_epoch == 8)
+    assert replica.advance(6, 1)
+    assert replica.high_watermark == 6
+
+
+def test_a_proposal_names_the_broker_epochs_at_which_it_was_made() -> None:
+    """A follower that has restarted since may have lost what made it eligible."""
+    replica = leading(isr=(1, 3))
+    replica.follower_fetched(2, 5, 0, 5, NOW, broker_epoch=20)
+    proposal = replica.propose_expansion(2, everybody)
+    assert proposal == IsrProposal(0, 0, (1, 3, 2), (-1, -1, 20))
+    replica.follower_fetched(2, 0, 0, 5, NOW, broker_epoch=21)
+    assert replica.is_pending(proposal)
+    assert replica.maximal_isr_size == 3
+
+
+def test_an_idle_follower_was_caught_up_until_its_last_fetch() -> None:
+    replica = leading(replicas=(1, 2))
+    replica.follower_fetched(2, 5, 0, 5, NOW)
+    replica.followers[2].fetched_nothing_new(NOW + 10 * LAG_MS)
+    later = NOW + 11 * LAG_MS
+    assert replica.propose_shrinking(6, later, LAG_MS) is None
+    assert replica.propose_shrinking(6, later + 1, LAG_MS) is not None

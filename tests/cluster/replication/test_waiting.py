@@ -232,3 +232,29 @@ def test_of_two_waits_for_the_same_offset_the_first_is_told_first(shop: Shop) ->
     append(shop.partition, NOW, NOW)
     shop.log.mark_durable(2)
     assert [place for place, _ in shop.told()] == [1, 2, 3]
+
+
+class Watching:
+    def __init__(self) -> None:
+        self.turns = 0
+
+    def moved(self) -> None:
+        self.turns += 1
+
+
+def test_a_watcher_hears_of_every_turn_in_which_the_partition_moved(shop: Shop) -> None:
+    watching = Watching()
+    shop.waiting.watch(shop.partition, watching)
+    shop.waiting.serve()
+    assert watching.turns == 0
+    append(shop.partition)
+    append(shop.partition)
+    shop.waiting.serve()
+    assert watching.turns == 1
+    shop.partition.follow(state(leader=2, leader_epoch=1, partition_epoch=1))
+    shop.waiting.serve()
+    assert watching.turns == 2
+    shop.waiting.unwatch(shop.partition, watching)
+    shop.partition.stop()
+    shop.waiting.serve()
+    assert watching.turns == 2

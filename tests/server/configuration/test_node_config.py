@@ -154,10 +154,6 @@ def test_levels_that_no_cluster_can_start_with_are_refused(
     ("settings", "reason"),
     [
         ({"remote.log.storage.system.enable": "true"}, "no remote storage"),
-        ({"process.roles": "controller"}, "broker and controller at once"),
-        ({"process.roles": "broker"}, "broker and controller at once"),
-        ({"controller.quorum.voters": "1@a:9093,2@b:9093"}, "the whole cluster"),
-        ({"controller.quorum.bootstrap.servers": "a:9093,b:9093"}, "the whole cluster"),
         (
             {"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer"},
             "no authorizer, so every client may do everything",
@@ -310,17 +306,19 @@ def test_kafkas_own_file_is_read(tmp_path: Path, name: str) -> None:
     file = tmp_path / name
     file.write_text(KAFKAS_SERVER_PROPERTIES)
     config = NodeConfig.load(file=file)
-    (listener,) = config.parsed_listeners
-    assert (listener.name, listener.port, listener.advertised_host) == (
+    assert [
+        (listener.name, listener.port, listener.advertised_host, listener.is_controller)
+        for listener in config.parsed_listeners
+    ] == [("PLAINTEXT", 9092, "localhost", False), ("CONTROLLER", 9093, "localhost", True)]
+    assert (config.inter_broker_listener_name, config.quorum_listener_name) == (
         "PLAINTEXT",
-        9092,
-        "localhost",
+        "CONTROLLER",
     )
+    assert config.starts_new_cluster
     assert config.num_recovery_threads_per_data_dir == 2
     assert config.socket_send_buffer_bytes == 102400
     assert config.log_dirs == ("/tmp/kraft-combined-logs",)
     assert config.without_effect == [
-        "inter.broker.listener.name",
         "num.io.threads",
         "num.network.threads",
         "share.coordinator.state.topic.min.isr",

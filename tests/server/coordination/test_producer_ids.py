@@ -88,3 +88,24 @@ def test_the_next_block_is_asked_for_before_the_last_id_is_taken(
     assert len(controller.asked) == 2
     controller.give(500, 101)
     assert [ids.take() for _ in range(99)] == [*range(3, 101), 500]
+
+
+def test_a_refusal_in_the_answer_is_told(ids: ProducerIds, controller: Controller) -> None:
+    waiting = ids.ensure()
+    controller.asked[0].resolve(
+        AllocateProducerIdsResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
+    )
+    assert cast(ApiError, waiting.error).code is ErrorCode.STALE_BROKER_EPOCH
+    ids.ensure()
+    controller.give(0, 500)
+    assert ids.take() == 0
+
+
+def test_ids_that_were_given_before_are_refused(ids: ProducerIds, controller: Controller) -> None:
+    ids.ensure()
+    controller.give(1000, 1)
+    assert ids.take() == 1000
+    waiting = ids.ensure()
+    controller.give(1000, 500)
+    with pytest.raises(ApiError, match="behind 1000"):
+        waiting.result()

@@ -20,6 +20,7 @@ from tidelog.server.network.peer_connection import (
     PeerOptions,
     PeerOverloaded,
     PeerTimeout,
+    PeerVersionError,
 )
 from tidelog.server.network.reactor import Reactor
 from tidelog.server.structured_logs import StructuredLog
@@ -80,6 +81,24 @@ def test_calls_are_answered_in_order_by_a_real_node(
     assert kinds == [ApiVersionsResponse, MetadataResponse] * 10
     assert peer.is_ready
     assert peer.waiting == 0
+    peer.close()
+
+
+def test_a_peer_that_serves_only_older_versions_is_not_called(
+    start_node: StartNode, reactor: Reactor
+) -> None:
+    node = start_node()
+    peer = PeerConnection((node.host, node.port), WORLD, reactor)
+    errors: list[PeerError | None] = []
+    peer.call(
+        MetadataRequest(topics=None),
+        lambda response, error: errors.append(error),
+        timeout_s=30.0,
+        version_min=99,
+    )
+    while not errors:
+        reactor.turn(0.1)
+    assert isinstance(errors[0], PeerVersionError)
     peer.close()
 
 
@@ -165,6 +184,24 @@ def test_nobody_listening_is_tried_again_with_pauses_until_the_time_is_up(
     assert 3 <= len(states) <= 40
     assert not any(states)
     peer.close()
+
+
+def test_a_call_that_is_not_sent_in_time_may_close_the_connection(
+    reactor: Reactor, server: Server, log: io.StringIO
+) -> None:
+    server.socket.close()
+    peer = PeerConnection(server.address, WORLD, reactor)
+    errors: list[PeerError | None] = []
+
+    def give_up(response: Message | None, error: PeerError | None) -> None:
+        errors.append(error)
+        peer.close()
+
+    peer.call(MetadataRequest(topics=None), give_up, timeout_s=0.1)
+    while not errors:
+        reactor.turn(0.1)
+    assert isinstance(errors[0], PeerTimeout)
+    assert "timer_failed" not in log.getvalue()
 
 
 def test_garbage_in_place_of_an_answer_ends_the_connection(

@@ -241,11 +241,11 @@ async def _fill_disk_between_commit_and_completion(stage: Stage) -> None:
 
     write_markers = node.transactions.markers.write
 
-    def write_and_fill(markers: WriteMarkers, coordinator_epoch: int) -> Promise[None]:
+    def write_and_fill(markers: WriteMarkers, index: int, coordinator_epoch: int) -> Promise[None]:
         def fill(_: None) -> None:
             disk.space_bytes = disk.used_bytes
 
-        return write_markers(markers, coordinator_epoch).then(fill)
+        return write_markers(markers, index, coordinator_epoch).then(fill)
 
     assert await add_partition() is ErrorCode.NONE
     with pytest.MonkeyPatch.context() as patch:

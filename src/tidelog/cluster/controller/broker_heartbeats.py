@@ -21,10 +21,17 @@ _NO_BROKER_WAITS = (1 << 63) - 1
 class _Session:
     """One incarnation of a broker, known by its epoch."""
 
-    __slots__ = ("controlled_shutdown_offset", "epoch", "last_contact_ms", "metadata_offset")
+    __slots__ = (
+        "controlled_shutdown_offset",
+        "epoch",
+        "is_connected",
+        "last_contact_ms",
+        "metadata_offset",
+    )
 
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch
+        self.is_connected = False  # the connection of its last heartbeat to this controller stands
         self.last_contact_ms: int | None = None  # None: not heard of, so there is no session
         self.metadata_offset = UNKNOWN_OFFSET
         self.controlled_shutdown_offset: int | None = None
@@ -63,6 +70,21 @@ class BrokerHeartbeats:
         session = self._session(broker.broker_id, broker.epoch)
         session.last_contact_ms = now_ms
         session.metadata_offset = metadata_offset
+        session.is_connected = True
+
+    def disconnected(self, broker_id: int, epoch: int) -> None:
+        """The connection over which this incarnation sent its heartbeats has closed."""
+        session = self._sessions.get(broker_id)
+        if session is not None and session.epoch == epoch:
+            session.is_connected = False
+
+    def may_be_replaced(self, broker: BrokerImage, now_ms: int) -> bool:
+        """Whether another incarnation may register in its place: it has no session, or nothing is
+        heard of it but that its connection has closed. One that lives is heard of again soon."""
+        session = self._sessions.get(broker.broker_id)
+        return not self.has_session(broker, now_ms) or (
+            session is not None and not session.is_connected
+        )
 
     def remove(self, broker_id: int) -> None:
         """The broker is not registered any more."""

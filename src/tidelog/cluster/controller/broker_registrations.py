@@ -75,7 +75,7 @@ def register_broker(
     """
     known = image.brokers.get(registration.broker_id)
     is_same = known is not None and known.incarnation_id == registration.incarnation_id
-    if known is not None and not is_same and heartbeats.has_session(known, now_ms):
+    if known is not None and not is_same and not heartbeats.may_be_replaced(known, now_ms):
         raise ApiError(
             ErrorCode.DUPLICATE_BROKER_REGISTRATION,
             f"Another broker is registered with the broker id {registration.broker_id}. If the "

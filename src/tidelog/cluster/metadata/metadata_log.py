@@ -1,13 +1,13 @@
 """The metadata log: `__cluster_metadata-0`, where every decision becomes a fact.
 
-A decision is proposed, and its proposal commits or fails. Committed it is when the quorum has it on
-disk; then the image is replaced, then listeners hear of it, then the one who proposed. What is
-proposed meanwhile waits and shares the next sync. `latest` is what decisions build on: the image
+A decision is proposed, and its proposal commits or fails. Committed it is when the quorum has it;
+then the image is replaced, then listeners hear of it, then the one who proposed. What is proposed
+while the disk works waits and shares the next sync. `latest` is what decisions build on: the image
 with everything that is proposed. When the disk refuses something, or leadership goes, all that is
 in flight fails and `latest` goes back to what is committed.
 
-Opening loads the newest snapshot that is whole, replays the log from there, and begins a new leader
-epoch with a leader-change record, as Kafka's quorum does.
+Only the leader of the quorum takes proposals (`is_active`). On the other nodes the same records
+come from the leader, and the image follows what is committed of them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from functools import partial
 from pathlib import Path
 
 from tidelog.cluster.features import (
-    DEFAULT_KRAFT_VERSION,
     DEFAULT_LEVELS,
     KRAFT_VERSION,
     METADATA_VERSION,
@@ -27,59 +26,38 @@ from tidelog.cluster.features import (
     SUPPORTED_FEATURES,
     LevelRange,
 )
-from tidelog.cluster.metadata.image import Endpoint, MetadataDelta, MetadataImage
+from tidelog.cluster.metadata.image import MetadataDelta, MetadataImage
 from tidelog.cluster.metadata.image_changes import MetadataReplayError
-from tidelog.cluster.metadata.metadata_damage import refuse_damage
-from tidelog.cluster.metadata.metadata_replay import replay_log
-from tidelog.cluster.metadata.metadata_snapshot import Snapshot, SnapshotId, newest_snapshot
+from tidelog.cluster.metadata.image_difference import image_difference
+from tidelog.cluster.metadata.metadata_loading import MetadataLogError, open_metadata
+from tidelog.cluster.metadata.metadata_replay import LogReplay
+from tidelog.cluster.metadata.metadata_snapshot import Snapshot, read_snapshot
 from tidelog.cluster.metadata.proposal import Proposal, encode_group, take_group
-from tidelog.cluster.metadata.quorum_of_one import QuorumOfOne
+from tidelog.cluster.metadata.quorum_member import CallLater, QuorumMember, SendRequest
 from tidelog.cluster.metadata.records.framing import encode_record
-from tidelog.cluster.metadata.records.log_control import AbortTransactionRecord
+from tidelog.cluster.metadata.records.log_control import AbortTransactionRecord, NoOpRecord
 from tidelog.cluster.metadata.records.settings import FeatureLevelRecord
 from tidelog.cluster.metadata.records.topics import RemoveTopicRecord
+from tidelog.cluster.metadata.replicated_log import ReplicatedLog
 from tidelog.cluster.metadata.snapshotting import SnapshotOptions, Snapshotting
-from tidelog.cluster.topic_names import CLUSTER_METADATA_TOPIC
-from tidelog.errors import TidelogError
 from tidelog.promise import Promise
-from tidelog.protocol.control_records import (
-    KRaftVersionRecord,
-    LeaderChangeMessage,
-    LeaderChangeVoter,
-    MetadataLogControl,
-    Voter,
-    VoterEndpoint,
-    VotersRecord,
-    VoterVersionFeature,
-)
 from tidelog.protocol.errors import ApiError, ErrorCode
 from tidelog.protocol.schema import Message
-from tidelog.protocol.topic_partition import TopicPartition
-from tidelog.protocol.uuids import METADATA_TOPIC_ID, ZERO_UUID
-from tidelog.storage.directories.partition_metadata import FILE_NAME as PARTITION_METADATA
-from tidelog.storage.directories.partition_metadata import write_topic_id
+from tidelog.raft.local_node import LocalNode
+from tidelog.raft.quorum import NotAppended
+from tidelog.raft.raft_log import SnapshotId
+from tidelog.raft.settings import QuorumSettings
+from tidelog.raft.voters import Endpoints, ReplicaKey, VoterNode, VoterSet
+from tidelog.storage.files import CorruptFileError
 from tidelog.storage.log import Log
-from tidelog.storage.log_config import LONG_MAX, LogConfig
-from tidelog.storage.log_loading import open_log
 from tidelog.world import World
 from tidelog.world.workers import OnCrash, log_crash
 
 logger = logging.getLogger(__name__)
 
-DIRECTORY_NAME = f"{CLUSTER_METADATA_TOPIC}-0"
-
-# The quorum syncs what it appends, so the log needs no journal.
-LOG_CONFIG = LogConfig(
-    segment_ms=LONG_MAX,
-    segment_index_bytes=1 << 20,
-    retention_ms=-1,
-    max_message_bytes=1 << 30,
-    message_timestamp_after_max_ms=LONG_MAX,
-    file_delete_delay_ms=0,
-    durability="page-cache",
-)
 # A disk that is behind by more than this is told from one that is slow for a moment.
 WAITING_RECORDS_MAX = 100_000
+NO_LEADER_ID = -1
 
 Listener = Callable[[MetadataImage, MetadataImage, MetadataDelta], None]
 Post = Callable[[Callable[[], None]], None]
@@ -89,15 +67,14 @@ def _log_exception() -> None:
     logger.exception("a listener of the metadata has failed")
 
 
-class MetadataLogError(TidelogError):
-    """The metadata cannot be loaded; the message says which file is the matter and what to do."""
-
-
 class MetadataLog:
-    """Open one with `MetadataLog.open`. All of it belongs to the loop thread.
+    """Make one with `load` and have it take part in a quorum with `join`; `open` does both for a
+    node that is the whole quorum. All of it belongs to the loop thread.
 
     image: what is committed. latest: also what is proposed and in flight; decide on it.
     """
+
+    quorum: QuorumMember
 
     def __init__(
         self,
@@ -106,6 +83,7 @@ class MetadataLog:
         log: Log,
         options: SnapshotOptions,
         supported_features: Mapping[str, LevelRange],
+        initial_levels: Mapping[str, int],
         post: Post,
         on_crash: OnCrash,
         on_exception: Callable[[], None],
@@ -113,46 +91,85 @@ class MetadataLog:
         self.log = log
         self.directory = directory
         self.image = self.latest = MetadataImage()
+        self.leader_id = NO_LEADER_ID
         self.leader_epoch = 0
-        self._open_transaction_offset: int | None = None
-        self.leader_id = -1
-        self.directory_id = ZERO_UUID
-        self.kraft_version = 0
-        self.voters: list[Voter] = []
+        self.is_active = False
+        """Whether this node leads the quorum and knows all that the leaders before committed."""
+        self.high_watermark = 0
+        """Everything below it is committed, and in the image."""
         self.may_forget_removals: Callable[[], bool] = lambda: True
         """Whether the logs of all removed topics are gone for good: until then a start has to find
         the removals, and no part of the log is dropped."""
         self.listeners: list[Listener] = []
+        self.leader_listeners: list[Callable[[], None]] = []
+        """Hear when another node leads, or none, or this one becomes or ceases to be active."""
+        self.failure: MetadataLogError | None = None
+        """Why the image cannot follow the log any more, if that is so."""
+        self._world = world
         self._files = world.files
         self._clock = world.wall_ms
         self._supported_features = supported_features
+        self._initial_levels = initial_levels
         self._post = post
+        self._on_crash = on_crash
         self._on_exception = on_exception
-        # In the order of the log: proposals that wait, that the quorum has, that are committed and
-        # not published yet.
+        self._replicated = ReplicatedLog(world, directory, log)
+        self._replay = LogReplay(log, world.files)
+        # In the order of the log: groups of proposals that the quorum has, and what waits.
+        self._appended: deque[list[Proposal]] = deque()
         self._waiting: deque[Proposal] = deque()
-        self._appended: list[Proposal] = []
-        self._publications: deque[Proposal] = deque()
         self._waiting_records = 0
-        self._is_publishing = False
-        self._committed = self.image  # `image` and `_publications`
         self._newest_committed: Promise[None] = Promise.of(None)  # of what `latest` is made of
-        self._refusal: ApiError | None = None  # why nothing more can be proposed
+        self._refusal: ApiError | None = self._not_active()  # why nothing can be proposed
         self._finished_jobs: deque[Callable[[], None]] = deque()
         self._sync_worker = world.start_worker(f"tidelog-metadata {directory}", on_crash)
         self._snapshot_worker = world.start_worker("tidelog-metadata-snapshots", on_crash)
-        self._quorum = QuorumOfOne(world, directory, log, self._sync_worker, self._post_back)
-        self._snapshots = Snapshotting(
+        self._options = options
+
+    @classmethod
+    def load(
+        cls,
+        directory: Path,
+        *,
+        world: World,
+        node_id: int,
+        founder: VoterNode | None = None,
+        post: Post = lambda call: call(),
+        on_crash: OnCrash = log_crash,
+        on_exception: Callable[[], None] = _log_exception,
+        options: SnapshotOptions | None = None,
+        initial_levels: Mapping[str, int] = DEFAULT_LEVELS,
+        supported_features: Mapping[str, LevelRange] = SUPPORTED_FEATURES,
+    ) -> MetadataLog:
+        """Opens what is there, up to the newest snapshot; what the log says beyond it counts when
+        the quorum has said that it is committed.
+
+        In a directory without metadata a new cluster begins with `founder` as its only voter, and
+        with the features at `initial_levels`, metadata.version among them. `post` schedules a call
+        on the loop thread. `on_exception` is called while the exception of a listener, or of
+        somebody who waits for a proposal, is being handled. Raises MetadataLogError,
+        CorruptFileError, OSError.
+        """
+        log, snapshot_id, snapshot = open_metadata(directory, world, node_id, founder)
+        metadata = cls(
             world,
             directory,
             log,
-            self._quorum,
-            options,
-            self._snapshot_worker,
-            self._post_back,
-            self._stop_leading,
-            lambda: self.may_forget_removals(),
+            options or SnapshotOptions(),
+            supported_features,
+            initial_levels,
+            post,
+            on_crash,
+            on_exception,
         )
+        try:
+            metadata.image = metadata.latest = metadata._image_of(snapshot_id, snapshot)
+            metadata.high_watermark = snapshot_id.offset
+        except BaseException:
+            metadata._close_workers()
+            log.release()
+            raise
+        return metadata
 
     @classmethod
     def open(
@@ -162,6 +179,7 @@ class MetadataLog:
         node_id: int,
         directory_id: bytes,
         world: World,
+        endpoints: Endpoints = (),
         post: Post = lambda call: call(),
         on_crash: OnCrash = log_crash,
         on_exception: Callable[[], None] = _log_exception,
@@ -169,68 +187,224 @@ class MetadataLog:
         initial_levels: Mapping[str, int] = DEFAULT_LEVELS,
         supported_features: Mapping[str, LevelRange] = SUPPORTED_FEATURES,
     ) -> MetadataLog:
-        """Loads what is there, or begins a new cluster, and becomes leader of a new epoch.
+        """The metadata of a node that is the whole quorum, and leads it.
 
-        A new cluster starts with the features at `initial_levels`, metadata.version among them.
-        `directory_id` is the id of the log directory that `directory` lies in. `post` schedules a
-        call on the loop thread. `on_exception` is called while the exception of a listener, or of
-        somebody who waits for a proposal, is being handled. Raises MetadataLogError,
-        CorruptFileError, OSError, and ApiError when the disk does not take the first records.
+        Raises as `load` does, and ApiError when the disk does not take the first records.
         """
-        files = world.files
-        if not files.exists(directory):
-            files.mkdir(directory)
-            files.sync_directory(directory.parent)
-        if not files.exists(directory / PARTITION_METADATA):
-            write_topic_id(files, directory, METADATA_TOPIC_ID, durable=True)
-        snapshot_id, snapshot, damaged = newest_snapshot(files, directory)
-        refuse_damage(files, directory, snapshot_id.offset)
-        log = open_log(
+        voter = VoterNode(ReplicaKey(node_id, directory_id), endpoints)
+        metadata = cls.load(
             directory,
-            TopicPartition(CLUSTER_METADATA_TOPIC, 0),
-            LOG_CONFIG,
             world=world,
-            topic_id=METADATA_TOPIC_ID,
-            recovery_point=snapshot_id.offset,
-            contiguous=True,
+            node_id=node_id,
+            founder=voter,
+            post=post,
+            on_crash=on_crash,
+            on_exception=on_exception,
+            options=options,
+            initial_levels=initial_levels,
+            supported_features=supported_features,
         )
-        if log.log_end_offset < snapshot_id.offset:
-            logger.warning(
-                "%s ends at offset %d, before its snapshot at %d; going on from the snapshot",
-                directory,
-                log.log_end_offset,
-                snapshot_id.offset,
-            )
-            log.truncate_fully_and_start_at(snapshot_id.offset)
-        if log.log_start_offset > snapshot_id.offset:
-            log.close()
-            raise MetadataLogError(
-                f"{directory} begins at offset {log.log_start_offset} and has no usable snapshot "
-                f"up to there ({'; '.join(damaged) or 'none is there'}). Restore the snapshot "
-                "files (*.checkpoint) of this directory from a copy."
-            )
-        metadata = cls(
-            world,
-            directory,
-            log,
-            options or SnapshotOptions(),
-            supported_features,
-            post,
-            on_crash,
-            on_exception,
-        )
+        local = LocalNode(voter.key, endpoints, "", "", static_voters=VoterSet([voter]))
         try:
-            metadata._load(snapshot_id, snapshot)
-            metadata._begin_epoch(node_id, directory_id, initial_levels)
+            metadata.join(local, QuorumSettings())
+            metadata.settle_start()
         except BaseException:
-            metadata._close_workers()
-            log.release()
+            metadata.abandon()
             raise
         return metadata
 
-    # Loading
+    def join(
+        self,
+        local: LocalNode,
+        settings: QuorumSettings,
+        call_later: CallLater | None = None,
+        send: SendRequest | None = None,
+    ) -> None:
+        """Take part in the quorum. Raises QuorumStateError and OSError."""
+        self.quorum = QuorumMember(
+            self._world,
+            self._replicated,
+            local,
+            settings,
+            self,
+            self._sync_worker,
+            self._post_back,
+            call_later,
+            send,
+        )
+        self._snapshots = Snapshotting(
+            self._world,
+            self.directory,
+            self.log,
+            self.quorum,
+            self._options,
+            self._snapshot_worker,
+            self._post_back,
+            lambda: self.may_forget_removals(),
+        )
+        self.quorum.start()
 
-    def _load(self, snapshot_id: SnapshotId, snapshot: Snapshot) -> None:
+    def settle_start(self) -> None:
+        """Waits, at a start and before the loop turns, until the disk has nothing more to do: a
+        node that is the whole quorum leads it then, and has committed its first records.
+
+        Raises MetadataLogError, and ApiError when the disk does not take them.
+        """
+        first = self._newest_committed
+        self.settle()
+        if self.failure is not None:
+            raise self.failure
+        if self.quorum.refusal is not None:
+            raise self.quorum.refusal
+        if self.quorum.persist_error is not None:
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(self.quorum.persist_error))
+        if self.quorum.voters.is_only_voter(self.quorum.replica.quorum.key):
+            if not self.is_active:
+                raise ApiError(
+                    ErrorCode.KAFKA_STORAGE_ERROR,
+                    f"{self.directory}: the disk does not take the first records of an epoch",
+                )
+            for promise in (first, self._newest_committed):
+                promise.result()
+
+    # What the quorum says: quorum_member.QuorumListener
+
+    def committed(self, high_watermark: int) -> None:
+        if self.failure is not None:
+            return
+        if self.is_active:
+            self.high_watermark = high_watermark
+            self._pass_control_records()
+            return
+        before = self.image
+        try:
+            replayed = self._replay.read(before.offset + 1, high_watermark)
+            after, delta = before.apply(
+                replayed.records,
+                high_watermark - 1,
+                max(before.epoch, replayed.epoch),
+                max(before.timestamp_ms, replayed.timestamp_ms),
+            )
+            if replayed.kraft_version is not None:
+                after = after.with_kraft_version(replayed.kraft_version)
+            self._check_supported(after)
+        except MetadataReplayError as error:
+            self._fail(MetadataLogError(f"{self.directory} is not whole: {error}"))
+            return
+        except MetadataLogError as error:
+            self._fail(error)
+            return
+        except (OSError, ApiError) as error:
+            self._fail(MetadataLogError(f"{self.directory} cannot be read: {error}"))
+            return
+        self.high_watermark = high_watermark
+        self._snapshots.note(replayed.size_bytes, len(replayed.records))
+        self.latest = after
+        self._publish(after, delta)
+        self._snapshot_if_due()
+
+    def leader_changed(self, leader_id: int | None, epoch: int) -> None:
+        self.leader_id = NO_LEADER_ID if leader_id is None else leader_id
+        self.leader_epoch = epoch
+        was_active, self.is_active = self.is_active, False
+        if leader_id == self.quorum.replica.quorum.key.id and self.failure is None:
+            self._activate()
+        elif was_active:
+            self._refusal = self._not_active()
+            self._fail_in_flight(self._refusal)
+        for listener in tuple(self.leader_listeners):
+            self._shielded(listener)
+
+    def _activate(self) -> None:
+        """This node leads; a new cluster gets its first records."""
+        self.is_active = True
+        self._refusal = None
+        self.latest = self.image
+        self._newest_committed = Promise.of(None)
+        records: list[Message] = []
+        if self._replay.open_transaction_offset is not None:
+            # What follows in the log would belong to a transaction that another software left open.
+            records.append(AbortTransactionRecord(reason="Controller failover"))
+            self._replay.restart()
+        if not self.image.metadata_version:
+            records += [
+                FeatureLevelRecord(name=name, feature_level=level)
+                for name, level in self._initial_levels.items()
+            ]
+        if records:
+            self.propose(records)
+
+    def _not_active(self) -> ApiError:
+        leads = "no node" if self.leader_id < 0 else f"node {self.leader_id}"
+        return ApiError(ErrorCode.NOT_CONTROLLER, f"this node is not the controller; {leads} is")
+
+    def proposal_ended(self, token: object, error: ApiError | None) -> None:
+        if error is not None:
+            self._not_committed(token, error)
+            return
+        group = self._appended.popleft()
+        assert group is token, "proposals commit in the order of the log"
+        for proposal in group:
+            self._snapshots.note(sum(map(len, proposal.values)), len(proposal.values))
+        for proposal in group:
+            self._publish(proposal.after, proposal.delta)
+            self._shielded(partial(proposal.committed.resolve, None))
+        self._pass_control_records()
+        self._snapshot_if_due()
+
+    def _not_committed(self, token: object, error: ApiError) -> None:
+        if not any(group is token for group in self._appended):
+            return  # it has failed already, with those before it
+        if isinstance(error, NotAppended) and self._appended[-1] is token:
+            # The disk is full. What is built on it has to go too; later there may be room.
+            self._waiting.extendleft(reversed(self._appended.pop()))
+            self._fail_waiting(error)
+        else:
+            # Leadership has gone: nobody knows what becomes of what is in the log.
+            self._refusal = ApiError(ErrorCode.NOT_CONTROLLER, error.message)
+            self._fail_in_flight(self._refusal)
+
+    def synced(self) -> None:
+        self._append_waiting()
+
+    def prepare_load(self, snapshot_id: SnapshotId) -> Callable[[], Callable[[], None]]:
+        def load() -> Callable[[], None]:
+            try:
+                snapshot = read_snapshot(self._files, self.directory, snapshot_id)
+                image = self._image_of(snapshot_id, snapshot)
+            except (CorruptFileError, MetadataLogError) as error:
+                return partial(self._fail, MetadataLogError(f"the snapshot of the leader: {error}"))
+            return partial(self._take_over, image)
+
+        return load
+
+    def _take_over(self, image: MetadataImage) -> None:
+        self._replay.restart()
+        self.high_watermark = image.offset + 1
+        before, self.latest = self.image, image
+        self._publish(image, image_difference(before, image))
+
+    def stopped(self, error: ApiError) -> None:
+        self.is_active = False
+        self._refusal = error
+        self._fail_in_flight(error)
+        if error.code is ErrorCode.KAFKA_STORAGE_ERROR:
+            logger.error("%s", error.message)
+            if len(self.quorum.voters) > 1 and self.failure is None:
+                # The others go on without this node, which would know less and less of them.
+                self._on_crash("tidelog-metadata", error)
+        for listener in tuple(self.leader_listeners):
+            self._shielded(listener)
+
+    def _fail(self, error: MetadataLogError) -> None:
+        """The image cannot follow the log: the node has to end."""
+        self.failure = error
+        self.quorum.stop(ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
+        self._on_crash("tidelog-metadata", error)
+
+    # Images
+
+    def _image_of(self, snapshot_id: SnapshotId, snapshot: Snapshot) -> MetadataImage:
         image = MetadataImage()
         try:
             if snapshot.records:
@@ -240,30 +414,19 @@ class MetadataLog:
                     snapshot_id.epoch,
                     snapshot.timestamp_ms,
                 )
-            replayed = replay_log(self.log, self._files, snapshot_id.offset)
-            self.kraft_version = replayed.kraft_version or snapshot.kraft_version
-            self.voters = replayed.voters or snapshot.voters
-            epoch = max(snapshot_id.epoch, replayed.epoch)
-            image, _ = image.apply(
-                replayed.records,
-                self.log.log_end_offset - 1,
-                epoch,
-                max(image.timestamp_ms, replayed.timestamp_ms),
-            )
         except MetadataReplayError as error:
             raise MetadataLogError(f"{self.directory} is not whole: {error}") from error
         self._check_supported(image)
-        self._open_transaction_offset = replayed.open_transaction_offset
-        self.leader_epoch = epoch
-        image = image.with_kraft_version(self.kraft_version)
-        self.image = self.latest = self._committed = image
-        self._snapshots.note(replayed.size_bytes, len(replayed.records))
+        image = image.at(snapshot_id.offset - 1, snapshot_id.epoch, snapshot.timestamp_ms)
+        return image.with_kraft_version(snapshot.kraft_version)
 
     def removed_topic_ids(self) -> frozenset[bytes]:
         """The topics that the log removes, as far back as it goes, which is before the newest
         snapshot. Cost: reads all of the log. Raises MetadataLogError."""
         try:
-            replayed = replay_log(self.log, self._files, self.log.log_start_offset)
+            replayed = LogReplay(self.log, self._files).read(
+                self.log.log_start_offset, self.high_watermark
+            )
         except MetadataReplayError as error:
             raise MetadataLogError(f"{self.directory} is not whole: {error}") from error
         return frozenset(
@@ -279,69 +442,42 @@ class MetadataLog:
                     f"{supported}. Use the software that wrote it, if only to lower the level."
                 )
 
-    def _begin_epoch(
-        self, node_id: int, directory_id: bytes, initial_levels: Mapping[str, int]
-    ) -> None:
-        """This node is the whole quorum, so it leads; a new cluster gets its first records."""
-        self.leader_epoch += 1
-        self.leader_id = node_id
-        self.directory_id = directory_id
-        voter = LeaderChangeVoter(voter_id=node_id)
-        # Kafka's own tools read version 0 only.
-        leader_change = LeaderChangeMessage(
-            version=0, leader_id=node_id, voters=[voter], granting_voters=[voter]
-        )
-        aborted = self._abort_of_open_transaction()
-        if self.latest.metadata_version:
-            began = self._propose(aborted, control=[leader_change])
-            # Nobody waits for its sync: the rest of the start goes on meanwhile.
-            if began.committed.is_done:
-                began.committed.result()
-            return
-        levels = [
-            FeatureLevelRecord(name=name, feature_level=level)
-            for name, level in initial_levels.items()
-        ]
-        first = self._propose(
-            [*aborted, *levels],
-            control=[leader_change],
-            kraft_version=DEFAULT_KRAFT_VERSION,
-            voters=[_voter(node_id, directory_id, ())],
-        )
-        self.settle()
-        first.committed.result()
+    def _publish(self, after: MetadataImage, delta: MetadataDelta) -> None:
+        before, self.image = self.image, after
+        for listener in tuple(self.listeners):
+            self._shielded(partial(listener, before, after, delta))
 
-    def _abort_of_open_transaction(self) -> list[Message]:
-        """What follows in the log would belong to a transaction that another software left open."""
-        if self._open_transaction_offset is None:
-            return []
-        return [AbortTransactionRecord(reason="Controller failover")]
+    def _pass_control_records(self) -> None:
+        """The quorum's own records lie between decisions, and change nothing of the image."""
+        end_offset = self.high_watermark
+        if self._appended:
+            end_offset = min(end_offset, self._appended[0][0].first_offset)
+        image = self.image
+        if image.offset + 1 < end_offset:
+            level = self.quorum.kraft_version_at(end_offset - 1)
+            self.image = image.at(end_offset - 1, self.leader_epoch, image.timestamp_ms)
+            if level != image.finalized_level(KRAFT_VERSION):
+                self.image = self.image.with_kraft_version(level)
+            if not self._appended and not self._waiting:
+                self.latest = self.image
 
-    def set_endpoints(self, endpoints: Sequence[Endpoint]) -> None:
-        """Says at a start, when the ports are known, where this node's controller is reached.
-
-        Other voters and what is the same already stay as they are.
-        """
-        own = _voter(self.leader_id, self.directory_id, endpoints)
-        others = [voter for voter in self.voters if voter.voter_id != self.leader_id]
-        if own in self.voters or (self.voters and len(others) == len(self.voters)):
-            return
-        if self.kraft_version:
-            self._propose([], voters=[*others, own])
-        else:
-            self.voters = [*others, own]
+    def _shielded(self, call: Callable[[], None]) -> None:
+        """What one of those who are told raises must not keep it from the others."""
+        try:
+            call()
+        except Exception:  # noqa: BLE001 - it is told
+            self._on_exception()
 
     # Proposing
 
     @property
-    def next_offset(self) -> int:
-        """The offset that the first record of the next proposal gets."""
-        return self.latest.offset + 1
+    def kraft_version(self) -> int:
+        return self.image.finalized_level(KRAFT_VERSION)
 
     @property
-    def high_watermark(self) -> int:
-        """Everything below it is committed, and in the image."""
-        return self.image.offset + 1
+    def next_offset(self) -> int:
+        """The offset that the first record of the next proposal gets."""
+        return self.latest.offset + 1 if self._waiting else self.log.log_end_offset
 
     @property
     def has_proposals(self) -> bool:
@@ -356,47 +492,54 @@ class MetadataLog:
         into the log, whose quorum was fixed by configuration before. Raises MetadataReplayError
         for records that cannot be applied: those do not get into the log.
         """
-        if kraft_version > self.latest.finalized_level(KRAFT_VERSION):
-            return self._propose(records, kraft_version=kraft_version, voters=self.voters)
-        return self._propose(records)
-
-    def _propose(
-        self,
-        records: Sequence[Message],
-        *,
-        control: Sequence[MetadataLogControl] = (),
-        kraft_version: int = 0,
-        voters: Sequence[Voter] | None = None,
-    ) -> Proposal:
         now_ms = self._clock()
-        latest = self.latest
-        if kraft_version:
-            control = [*control, KRaftVersionRecord(version=0, kraft_version=kraft_version)]
-        if voters is not None:
-            control = [*control, VotersRecord(version=0, voters=list(voters))]
         refusal = self._refusal
+        upgrades = kraft_version > self.latest.finalized_level(KRAFT_VERSION)
         if refusal is None and self._waiting_records + len(records) > WAITING_RECORDS_MAX:
             refusal = ApiError(
                 ErrorCode.KAFKA_STORAGE_ERROR, f"{self.directory}: the disk does not keep up"
             )
+        if refusal is None and upgrades:
+            refusal = self._upgrade(kraft_version)
+            records = records or [NoOpRecord()]
+        latest = self.latest
         if refusal is not None:
-            return Proposal(latest, MetadataDelta(), (), now_ms, committed=Promise.failed(refusal))
-        if not records and not control:
-            committed = self._newest_committed
-            return Proposal(latest, MetadataDelta(), (), now_ms, committed=committed)
-        offset = latest.offset + len(control) + len(records)
-        after, delta = latest.apply(records, offset, self.leader_epoch, now_ms)
-        if kraft_version:
+            return Proposal(
+                latest, MetadataDelta(), (), now_ms, 0, committed=Promise.failed(refusal)
+            )
+        if not records:
+            return Proposal(
+                latest, MetadataDelta(), (), now_ms, 0, committed=self._newest_committed
+            )
+        first_offset = self.next_offset
+        after, delta = latest.apply(
+            records,
+            first_offset + len(records) - 1,
+            self.leader_epoch,
+            # As the others replay it, whose clocks may be ahead.
+            max(latest.timestamp_ms, now_ms),
+        )
+        if upgrades:
             after = after.with_kraft_version(kraft_version)
         metadata_version = self._metadata_version_for(records)
         values = [encode_record(record, metadata_version) for record in records]
-        proposal = Proposal(after, delta, values, now_ms, control, voters)
+        proposal = Proposal(after, delta, values, now_ms, first_offset)
         self.latest = after
         self._newest_committed = proposal.committed
         self._waiting.append(proposal)
         self._waiting_records += len(values)
         self._append_waiting()
         return proposal
+
+    def _upgrade(self, kraft_version: int) -> ApiError | None:
+        """The quorum's own level is its own record, in front of the decision's."""
+        if self._waiting:
+            return ApiError(ErrorCode.NOT_CONTROLLER, "other changes are under way; try again")
+        try:
+            self.quorum.upgrade_kraft_version(kraft_version)
+        except ApiError as error:
+            return error
+        return None
 
     def _metadata_version_for(self, records: Sequence[Message]) -> int:
         """The version that records are written in, which they may set themselves."""
@@ -406,23 +549,23 @@ class MetadataLog:
         return self.latest.metadata_version
 
     def _append_waiting(self) -> None:
-        """The quorum takes what waits, unless it has something already."""
-        if self._appended or not self._waiting:
+        """The quorum takes what waits, unless the disk is busy with what it has already."""
+        if not self._waiting or not self.quorum.is_synced:
             return
-        group = self._appended = take_group(self._waiting)
-        self._waiting_records -= sum(len(proposal.values) for proposal in group)
-        batches = encode_group(group)
-        try:
-            last_offset = self._quorum.append(
-                batches, self.leader_epoch, partial(self._synced, group, len(batches))
+        if self._waiting[0].first_offset != self.log.log_end_offset:
+            # A record of the quorum itself has got in between, and decisions know their offsets.
+            self._fail_waiting(
+                ApiError(ErrorCode.NOT_CONTROLLER, "the quorum has changed meanwhile; try again")
             )
-        except ApiError as error:
-            # The disk is full. What is built on it has to go too; later there may be room.
-            self._fail_in_flight(error)
             return
+        group = take_group(self._waiting)
+        self._waiting_records -= sum(len(proposal.values) for proposal in group)
+        self._appended.append(group)
+        try:
+            self.quorum.propose(encode_group(group), group)
         except BaseException as bug:
             # Nobody knows what the log holds now, and no sync will tell how this ends.
-            self._stop_leading(
+            self.quorum.stop(
                 ApiError(
                     ErrorCode.KAFKA_STORAGE_ERROR,
                     f"an append to the metadata log {self.directory} failed "
@@ -430,76 +573,27 @@ class MetadataLog:
                 )
             )
             raise
-        assert last_offset == group[-1].after.offset
-
-    def _synced(self, group: list[Proposal], size_bytes: int, error: ApiError | None) -> None:
-        if self._appended is not group:
-            return  # it has failed already
-        if error is not None:
-            self._stop_leading(error)
-            return
-        self._appended = []
-        self._committed = group[-1].after
-        self._publications += group
-        self._snapshots.note(size_bytes, sum(len(proposal.values) for proposal in group))
-        try:
-            # The disk works on what waits while this is published.
-            self._append_waiting()
-        finally:
-            if not self._is_publishing:
-                self._publish()
-
-    def _publish(self) -> None:
-        self._is_publishing = True
-        try:
-            while self._publications:
-                proposal = self._publications.popleft()
-                before, after = self.image, proposal.after
-                self.image = after
-                self.kraft_version = after.finalized_level(KRAFT_VERSION)
-                if proposal.voters is not None:
-                    self.voters = list(proposal.voters)
-                for listener in tuple(self.listeners):
-                    self._shielded(partial(listener, before, after, proposal.delta))
-                self._shielded(partial(proposal.committed.resolve, None))
-        finally:
-            self._is_publishing = False
-        if self._snapshots.is_due and self._refusal is None:
-            self.snapshot()
-
-    def _shielded(self, call: Callable[[], None]) -> None:
-        """What one of those who are told raises must not keep it from the others."""
-        try:
-            call()
-        except Exception:  # noqa: BLE001 - it is told
-            self._on_exception()
 
     # Failing
 
-    def resign(self) -> None:
-        """This node leads no longer: what is in flight fails, and so does whatever is proposed."""
-        self._stop_leading(
-            ApiError(ErrorCode.NOT_CONTROLLER, f"node {self.leader_id} is not the controller")
-        )
-
-    def _stop_leading(self, reason: ApiError) -> None:
-        if self._refusal is None:
-            self._refusal = reason
-            if reason.code is ErrorCode.KAFKA_STORAGE_ERROR:
-                logger.error("%s", reason.message)
-        self._fail_in_flight(reason)
-
     def _fail_in_flight(self, error: ApiError) -> None:
         """Takes back what is decided and not committed."""
-        in_flight = [*self._appended, *self._waiting]
-        self._appended = []
-        self._waiting.clear()
+        appended, self._appended = self._appended, deque()
+        waiting, self._waiting = self._waiting, deque()
         self._waiting_records = 0
-        self.latest = self._committed
-        self._newest_committed = (
-            self._publications[-1].committed if self._publications else Promise.of(None)
-        )
-        for proposal in in_flight:
+        self.latest = self.image
+        self._newest_committed = Promise.of(None)
+        for proposal in [*(each for group in appended for each in group), *waiting]:
+            self._shielded(partial(proposal.committed.fail, error))
+
+    def _fail_waiting(self, error: ApiError) -> None:
+        """Takes back what is decided and in no log yet."""
+        waiting, self._waiting = self._waiting, deque()
+        self._waiting_records = 0
+        newest = self._appended[-1][-1] if self._appended else None
+        self.latest = self.image if newest is None else newest.after
+        self._newest_committed = Promise.of(None) if newest is None else newest.committed
+        for proposal in waiting:
             self._shielded(partial(proposal.committed.fail, error))
 
     # Work beside the loop
@@ -514,9 +608,9 @@ class MetadataLog:
             self._finished_jobs.popleft()()
 
     def settle(self) -> None:
-        """Waits until all that was proposed has committed or failed: for a start and an end, when
-        the loop does not turn."""
-        while self.has_proposals:
+        """Waits until the disk has nothing more to do: for a start and an end, when the loop does
+        not turn. A quorum of one node has committed or failed all that was proposed then."""
+        while self.quorum.has_jobs or self._finished_jobs:
             self._sync_worker.drain()
             self._finish_jobs()
 
@@ -527,24 +621,29 @@ class MetadataLog:
 
         If one is under way, that is the one.
         """
-        return self._snapshots.begin(self.image, self.kraft_version, self.voters)
+        offset = self.image.offset
+        voters = self.quorum.voters_at(offset).to_record().voters
+        return self._snapshots.begin(self.image, self.quorum.kraft_version_at(offset), voters)
+
+    def _snapshot_if_due(self) -> None:
+        if self._snapshots.is_due and self.quorum.refusal is None:
+            self.snapshot()
 
     def snapshot_if_due(self, now_ms: int) -> None:
         """Call this now and then: a snapshot that no amount of records asks for comes by time."""
-        if self._snapshots.is_due_by_time(now_ms) and self._refusal is None:
+        if self._snapshots.is_due_by_time(now_ms) and self.quorum.refusal is None:
             self.snapshot()
+
+    # The end
 
     def close(self) -> None:
         """Ends in order; the next start has little to replay. Blocks."""
         self.settle()
-        if self._snapshots.is_due_at_close and self._refusal is None:
+        if self._snapshots.is_due_at_close and self.quorum.refusal is None:
             self.snapshot()
-        self.resign()
-        while self._snapshots.is_under_way:
-            self._sync_worker.drain()
-            self._finish_jobs()
-            self._snapshot_worker.drain()
-            self._finish_jobs()
+            self._finish_snapshot()
+        self.quorum.stop(ApiError(ErrorCode.NOT_CONTROLLER, "the node stops"))
+        self._finish_snapshot()  # one that the replica's end has cut off
         self._close_workers()
         try:
             self.log.close()
@@ -553,21 +652,18 @@ class MetadataLog:
             logger.warning("%s was not closed in order: %s", self.directory, error)
             self.log.release()
 
+    def _finish_snapshot(self) -> None:
+        while self._snapshots.is_under_way:
+            self._sync_worker.drain()
+            self._finish_jobs()
+            self._snapshot_worker.drain()
+            self._finish_jobs()
+
+    def abandon(self) -> None:
+        """Ends after a start that failed."""
+        self._close_workers()
+        self.log.release()
+
     def _close_workers(self) -> None:
         self._sync_worker.close()
         self._snapshot_worker.close()
-
-
-def _voter(node_id: int, directory_id: bytes, endpoints: Sequence[Endpoint]) -> Voter:
-    supported = SUPPORTED_FEATURES[KRAFT_VERSION]
-    return Voter(
-        voter_id=node_id,
-        voter_directory_id=directory_id,
-        endpoints=[
-            VoterEndpoint(name=endpoint.name, host=endpoint.host, port=endpoint.port)
-            for endpoint in endpoints
-        ],
-        kraft_version_feature=VoterVersionFeature(
-            min_supported_version=supported.minimum, max_supported_version=supported.maximum
-        ),
-    )

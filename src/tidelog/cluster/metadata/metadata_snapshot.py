@@ -13,7 +13,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
 
 from tidelog.cluster.metadata.records.framing import decode_record, encode_record
 from tidelog.protocol.control_records import (
@@ -29,6 +28,7 @@ from tidelog.protocol.control_records import (
 from tidelog.protocol.errors import ApiError, ProtocolError
 from tidelog.protocol.records import Record, decode_batches, encode_batch
 from tidelog.protocol.schema import Message
+from tidelog.raft.raft_log import SnapshotId
 from tidelog.storage.files import CorruptFileError, read_file, write_file
 from tidelog.world.files import Files
 
@@ -43,20 +43,18 @@ RECORDS_PER_BATCH = 1000
 _RECORDS_BEFORE_GIVING_WAY = 100
 
 
-class SnapshotId(NamedTuple):
-    """`offset` is the first that the snapshot does not hold, `epoch` that of the one before."""
+def snapshot_file_name(snapshot_id: SnapshotId) -> str:
+    return f"{snapshot_id.offset:020d}-{snapshot_id.epoch:010d}{SUFFIX}"
 
-    offset: int
-    epoch: int
 
-    @property
-    def file_name(self) -> str:
-        return f"{self.offset:020d}-{self.epoch:010d}{SUFFIX}"
+def part_file_name(snapshot_id: SnapshotId) -> str:
+    """Of one that is being written or received."""
+    return f"{snapshot_file_name(snapshot_id)}.part"
 
-    @classmethod
-    def parse(cls, file_name: str) -> SnapshotId | None:
-        match = _NAME.fullmatch(file_name)
-        return cls(int(match[1]), int(match[2])) if match else None
+
+def _parse_file_name(file_name: str) -> SnapshotId | None:
+    match = _NAME.fullmatch(file_name)
+    return SnapshotId(int(match[1]), int(match[2])) if match else None
 
 
 @dataclass(slots=True)
@@ -71,7 +69,7 @@ class Snapshot:
 
 def list_snapshots(files: Files, directory: Path) -> list[SnapshotId]:
     """The snapshots in a directory, the newest first."""
-    found = (SnapshotId.parse(name) for name in files.listdir(directory))
+    found = (_parse_file_name(name) for name in files.listdir(directory))
     return sorted((each for each in found if each is not None), reverse=True)
 
 
@@ -109,9 +107,9 @@ def write_snapshot(
         data += encode_batch(batch, base_offset=offset, partition_leader_epoch=snapshot_id.epoch)
         offset += len(values)
     data += _control_batch(SnapshotFooterRecord(version=0), offset, snapshot_id.epoch, now_ms)
-    part = directory / (snapshot_id.file_name + ".part")
+    part = directory / part_file_name(snapshot_id)
     write_file(files, part, data, durable=True)
-    files.rename(part, directory / snapshot_id.file_name)
+    files.rename(part, directory / snapshot_file_name(snapshot_id))
     files.sync_directory(directory)
 
 
@@ -141,7 +139,7 @@ def _chunks(values: Iterator[bytes]) -> Iterator[list[bytes]]:
 
 def read_snapshot(files: Files, directory: Path, snapshot_id: SnapshotId) -> Snapshot:
     """Reads a snapshot. Raises CorruptFileError, which names the file, when it is not whole."""
-    path = directory / snapshot_id.file_name
+    path = directory / snapshot_file_name(snapshot_id)
     snapshot = Snapshot()
     has_header = has_footer = False
     data = read_file(files, path)

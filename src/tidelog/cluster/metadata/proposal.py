@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 
 from tidelog.cluster.metadata.image import MetadataDelta, MetadataImage
 from tidelog.promise import Promise
-from tidelog.protocol.control_records import MetadataLogControl, Voter, encode_control
 from tidelog.protocol.records import Record, encode_batch
 
 RECORDS_PER_BATCH_MAX = 10_000
@@ -31,25 +30,21 @@ class Proposal:
     delta: MetadataDelta
     values: Sequence[bytes]  # the records, encoded
     timestamp_ms: int
-    control: Sequence[MetadataLogControl] = ()  # before the records
-    voters: Sequence[Voter] | None = None  # of the quorum from here on, if they change
+    first_offset: int  # of the records; decisions may name it
     committed: Promise[None] = field(default_factory=Promise)
 
 
 def take_group(waiting: deque[Proposal]) -> list[Proposal]:
     """Takes the proposals that go into the log next, with one sync.
 
-    Their records become one batch, behind control records if there are some. So a batch of
-    decisions is on disk before the next one is written, by which damage is told from an end that a
-    power cut tore: see `metadata_damage`.
+    Their records become one batch. So a batch of decisions is on disk before the next one is
+    written, by which damage is told from an end that a power cut tore: see `metadata_damage`.
     """
     group: list[Proposal] = []
     record_count = 0
     while waiting:
         proposal = waiting[0]
-        if record_count and (
-            proposal.control or record_count + len(proposal.values) > RECORDS_PER_BATCH_MAX
-        ):
+        if record_count and record_count + len(proposal.values) > RECORDS_PER_BATCH_MAX:
             break
         record_count += len(proposal.values)
         group.append(waiting.popleft())
@@ -57,14 +52,9 @@ def take_group(waiting: deque[Proposal]) -> list[Proposal]:
 
 
 def encode_group(group: Sequence[Proposal]) -> bytearray:
-    """The batches of a group, as they are appended."""
-    batches = bytearray()
+    """The batch of a group, as it is appended."""
     records: list[Record] = []
     for proposal in group:
-        for message in proposal.control:
-            batches += encode_control(message, timestamp_ms=proposal.timestamp_ms)
         for value in proposal.values:
             records.append(Record(len(records), proposal.timestamp_ms, None, value))
-    if records:
-        batches += encode_batch(records)
-    return batches
+    return encode_batch(records)

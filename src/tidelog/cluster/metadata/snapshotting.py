@@ -18,11 +18,16 @@ from typing import NamedTuple
 
 from tidelog.cluster.metadata.image import MetadataImage
 from tidelog.cluster.metadata.image_records import image_records
-from tidelog.cluster.metadata.metadata_snapshot import SnapshotId, list_snapshots, write_snapshot
-from tidelog.cluster.metadata.quorum_of_one import PostBack, QuorumOfOne
+from tidelog.cluster.metadata.metadata_snapshot import (
+    list_snapshots,
+    snapshot_file_name,
+    write_snapshot,
+)
+from tidelog.cluster.metadata.quorum_member import PostBack, QuorumMember
 from tidelog.promise import Promise
 from tidelog.protocol.control_records import Voter
 from tidelog.protocol.errors import ApiError, ErrorCode
+from tidelog.raft.raft_log import SnapshotId
 from tidelog.storage.flush import Flush
 from tidelog.storage.log import Log
 from tidelog.world import World
@@ -44,8 +49,7 @@ class Snapshotting:
     """Takes one snapshot at a time. A disk that takes none costs start-up time and nothing else,
     so that is only told of.
 
-    `on_failed_sync` hears when the disk has refused to sync the log itself. `may_trim` says whether
-    the log may lose what the two newest snapshots make needless.
+    `may_trim` says whether the log may lose what the two newest snapshots make needless.
     """
 
     def __init__(
@@ -53,11 +57,10 @@ class Snapshotting:
         world: World,
         directory: Path,
         log: Log,
-        quorum: QuorumOfOne,
+        quorum: QuorumMember,
         options: SnapshotOptions,
         worker: Worker,
         post_back: PostBack,
-        on_failed_sync: Callable[[ApiError], None],
         may_trim: Callable[[], bool],
     ) -> None:
         self._files = world.files
@@ -69,7 +72,6 @@ class Snapshotting:
         self._options = options
         self._worker = worker
         self._post_back = post_back
-        self._on_failed_sync = on_failed_sync
         self._may_trim = may_trim
         self._bytes_since_last = 0
         self._records_since_last = 0
@@ -122,7 +124,6 @@ class Snapshotting:
 
     def _flushed(self, flush: Flush, write: Callable[[], None], error: ApiError | None) -> None:
         if error is not None:
-            self._on_failed_sync(error)
             self._fail(error)
             return
         with self._ended_by_failure():
@@ -153,22 +154,24 @@ class Snapshotting:
             )
             snapshots = list_snapshots(self._files, self._directory)
             for old in snapshots[2:]:
-                self._files.unlink(self._directory / old.file_name)
+                self._files.unlink(self._directory / snapshot_file_name(old))
         except OSError as error:
             self._post_back(partial(self._fail, error))
         except BaseException as bug:
             self._post_back(partial(self._fail, bug))
             raise
         else:
-            older = snapshots[1] if len(snapshots) > 1 else None
-            self._post_back(partial(self._written, snapshot_id, older))
+            self._post_back(partial(self._written, snapshot_id, snapshots[:2]))
 
-    def _written(self, snapshot_id: SnapshotId, older: SnapshotId | None) -> None:
+    def _written(self, snapshot_id: SnapshotId, kept: list[SnapshotId]) -> None:
         now_ms = self._clock()
         with self._ended_by_failure():
+            if snapshot_id.offset >= self._log.log_start_offset:
+                # Otherwise one of the leader's has taken the place of the log meanwhile.
+                self._quorum.snapshot_taken(snapshot_id, kept)
             self._log.roll(now_ms)
-            if older is not None and self._may_trim():
-                self._log.advance_log_start(older.offset)
+            if len(kept) > 1 and self._may_trim():
+                self._log.advance_log_start(kept[1].offset)
                 self._log.delete_old_segments(now_ms, snapshot_id.offset)
                 paths = self._log.local.segments.take_deletable_files(now_ms + 1)
                 self._worker.submit(partial(self._remove, paths))

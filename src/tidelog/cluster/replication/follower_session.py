@@ -6,7 +6,7 @@ not mention the partition. A lost or unclear answer ends the session: the next r
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from tidelog.protocol.apis.fetch import (
@@ -33,7 +33,6 @@ class WantedPartition(NamedTuple):
     fetch_offset: int
     last_fetched_epoch: int
     log_start_offset: int
-    high_watermark: int
 
 
 class FollowerSession:
@@ -51,28 +50,41 @@ class FollowerSession:
         """Whether the next request names all partitions."""
         return self._id == _NO_SESSION
 
-    def fill(self, request: FetchRequest, wanted: Mapping[PartitionKey, WantedPartition]) -> None:
-        """Put the session, and what it does not know, into a request."""
-        told = self._told if self._id != _NO_SESSION else {}
+    def fill(
+        self,
+        request: FetchRequest,
+        wanted: Mapping[PartitionKey, WantedPartition],
+        changed: Iterable[PartitionKey],
+    ) -> None:
+        """Put the session, and what it does not know, into a request.
+
+        `changed` are the partitions that may be wanted otherwise than in the request before, or not
+        any more. Costs nothing for the others, unless the session is new.
+        """
         request.session_id = self._id
         request.session_epoch = self._epoch
+        if self._id == _NO_SESSION:
+            self._told = {}
+            changed = wanted
+        told = self._told
         rows: dict[bytes, list[FetchPartition]] = {}
-        for key, each in wanted.items():
-            if told.get(key) != each:
+        forgotten: dict[bytes, list[int]] = {}
+        for key in changed:
+            each = wanted.get(key)
+            if each is None:
+                if told.pop(key, None) is not None:
+                    forgotten.setdefault(key[0], []).append(key[1])
+            elif told.get(key) != each:
+                told[key] = each
                 rows.setdefault(key[0], []).append(self._row(key[1], each))
         request.topics = [
             FetchTopic(topic_id=topic_id, partitions=partitions)
             for topic_id, partitions in rows.items()
         ]
-        forgotten: dict[bytes, list[int]] = {}
-        for topic_id, partition in told:
-            if (topic_id, partition) not in wanted:
-                forgotten.setdefault(topic_id, []).append(partition)
         request.forgotten_topics_data = [
             ForgottenTopic(topic_id=topic_id, partitions=partitions)
             for topic_id, partitions in forgotten.items()
         ]
-        self._told = dict(wanted)
 
     def _row(self, partition: int, wanted: WantedPartition) -> FetchPartition:
         return FetchPartition(
@@ -82,7 +94,6 @@ class FollowerSession:
             last_fetched_epoch=wanted.last_fetched_epoch,
             log_start_offset=wanted.log_start_offset,
             partition_max_bytes=self._partition_bytes_max,
-            high_watermark=wanted.high_watermark,
         )
 
     def answered(self, response: FetchResponse) -> None:

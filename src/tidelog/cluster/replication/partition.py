@@ -14,21 +14,30 @@ Everything runs on the loop thread.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple, NoReturn
 
 from tidelog.cluster.metadata.image import PartitionImage
-from tidelog.cluster.replication.replication_state import NO_EPOCH, ReplicationState, Transition
+from tidelog.cluster.replication.follower_progress import UNKNOWN_BROKER_EPOCH, FollowerProgress
+from tidelog.cluster.replication.replication_state import (
+    NO_EPOCH,
+    IsrProposal,
+    ReplicationState,
+    Transition,
+)
 from tidelog.cluster.replication.waiting import PartitionWaits, Waiting
 from tidelog.protocol.errors import ApiError, ErrorCode
-from tidelog.protocol.record_batch import iterate_headers
+from tidelog.protocol.record_batch import CONTROL_MASK, TRANSACTIONAL_MASK
 from tidelog.storage.append_result import AppendResult, Origin
 from tidelog.storage.log import Log
+from tidelog.storage.placed_batches import PlacedBatches, check_fetched
 from tidelog.storage.segment.log_slice import LogSlice
 from tidelog.storage.segment.transaction_index import AbortedTransaction
 from tidelog.storage.truncations import Failure, Truncated
 
 ACKS_ALL = -1
+_OF_TRANSACTIONS = TRANSACTIONAL_MASK | CONTROL_MASK
 UNDEFINED_OFFSET = -1
 
 # Timestamps of ListOffsets that are no times.
@@ -320,7 +329,10 @@ class Partition:
             )
 
     def delete_records(self, offset: int) -> int:
-        """Moves the log's start up to `offset` (-1: the high watermark); returns the start."""
+        """Moves the log's start up to `offset` (-1: the high watermark); returns the start.
+
+        The followers' logs follow: `ReplicationState.low_watermark` tells how far all are.
+        """
         if not self.is_leader:
             self._not_leader()
         log = self.log
@@ -340,6 +352,7 @@ class Partition:
             )
         if offset > log.log_start_offset:
             log.advance_log_start(offset)
+            self.note_start_moved()
         return log.log_start_offset
 
     # Reading
@@ -354,13 +367,27 @@ class Partition:
         last_fetched_epoch: int = NO_EPOCH,
         minimum_one_batch: bool = True,
         replica_id: int = -1,
+        from_follower: bool = False,
     ) -> PartitionRead:
-        """Batches from `fetch_offset` on that the reader may see; followers see all of the log."""
+        """Batches from `fetch_offset` on that the reader may see; followers see all of the log.
+
+        `from_follower`: a consumer takes them from a replica that does not lead, too.
+        """
         if current_leader_epoch >= 0:
             self.check_leader_epoch(current_leader_epoch)
-        if not self.is_leader:
-            self._not_leader()
         log = self.log
+        if not self.is_leader:
+            if not from_follower or replica_id >= 0 or self.leader < 0:
+                self._not_leader()
+            if fetch_offset > log.log_end_offset:
+                # The leader may have it: only that one can say that it is out of range.
+                raise ApiError(
+                    ErrorCode.OFFSET_NOT_AVAILABLE,
+                    f"{self.topic}-{self.partition} has not got {fetch_offset} on node "
+                    f"{self.node_id} yet",
+                )
+        if replica_id >= 0:
+            self.check_follower(replica_id, current_leader_epoch)
         if last_fetched_epoch >= 0:
             diverging = self._diverging_epoch(fetch_offset, last_fetched_epoch)
             if diverging is not None:
@@ -399,6 +426,12 @@ class Partition:
                 ErrorCode.OFFSET_OUT_OF_RANGE,
                 f"{self.topic}-{self.partition} does not know the epoch {last_fetched_epoch}",
             )
+        if fetch_offset < self.log.log_start_offset:
+            raise ApiError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"{self.topic}-{self.partition} starts at {self.log.log_start_offset}, after "
+                f"{fetch_offset}",
+            )
         if end.leader_epoch < last_fetched_epoch or end.end_offset < fetch_offset:
             return end
         return None
@@ -430,12 +463,16 @@ class Partition:
         read_committed: bool = False,
         current_leader_epoch: int = NO_EPOCH,
         is_follower: bool = False,
+        only_from_leader: bool = True,
     ) -> ListedOffset:
         """The first readable record at or after a time, or what a special timestamp means.
 
         A follower may see all of the log, as it is.
         """
-        self.check_leader(current_leader_epoch)
+        if only_from_leader:
+            self.check_leader(current_leader_epoch)
+        else:
+            self.check_leader_epoch(current_leader_epoch)
         log = self.log
         if is_follower:
             readable_end = log.log_end_offset
@@ -474,14 +511,63 @@ class Partition:
 
     # Followers
 
+    def check_follower(self, replica_id: int, current_leader_epoch: int) -> None:
+        """Refuses a node that is no replica, as far as this leader has heard."""
+        if replica_id not in self.state.followers:
+            # With an epoch that is right one of the two has not heard of a reassignment yet, and
+            # the follower tries again; without one nobody can tell.
+            raise ApiError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER
+                if current_leader_epoch < 0
+                else ErrorCode.UNKNOWN_LEADER_EPOCH,
+                f"node {replica_id} is no replica of {self.topic}-{self.partition} at leader epoch "
+                f"{self.leader_epoch}",
+            )
+
     def record_follower_fetch(
-        self, replica_id: int, fetch_offset: int, log_start_offset: int, now_ms: int
+        self,
+        replica_id: int,
+        fetch_offset: int,
+        log_start_offset: int,
+        now_ms: int,
+        broker_epoch: int = UNKNOWN_BROKER_EPOCH,
     ) -> None:
         """A follower asks for `fetch_offset`: it has everything below it durable."""
-        self.state.follower_fetched(
-            replica_id, fetch_offset, log_start_offset, self.log.log_end_offset, now_ms
+        start_moved = self.state.follower_fetched(
+            replica_id,
+            fetch_offset,
+            log_start_offset,
+            self.log.log_end_offset,
+            now_ms,
+            broker_epoch,
         )
         self._advance_high_watermark()
+        if start_moved and self.waits is not None:
+            self.waits.note()
+
+    def note_joining(
+        self, now_ms: int, lag_ms_max: int, is_eligible: Callable[[FollowerProgress], bool]
+    ) -> None:
+        """Look which followers are about to be in sync; see `ReplicationState.note_joining`."""
+        self.state.note_joining(self.log.log_end_offset, now_ms, lag_ms_max, is_eligible)
+        self._advance_high_watermark()
+
+    def proposal_refused(self, proposal: IsrProposal) -> None:
+        """The controller has not taken a change of the in-sync set, and never will."""
+        self.state.proposal_refused(proposal)
+        self._advance_high_watermark()
+
+    @property
+    def has_enough_replicas(self) -> bool:
+        """Whether what is committed now is on as many replicas as the topic asks for."""
+        state = self.state
+        needed = min(self.log.config.min_insync_replicas, len(state.replicas))
+        return state.maximal_isr_size >= needed
+
+    def note_start_moved(self) -> None:
+        """Tell who watches the partition that its log starts elsewhere."""
+        if self.waits is not None:
+            self.waits.note()
 
     # Following
 
@@ -490,34 +576,38 @@ class Partition:
         """The leader epoch of the last record; -1 of an empty log."""
         return self.log.leader_epochs.latest_epoch
 
-    def append_as_follower(self, batches: memoryview) -> None:
-        """Appends what the leader has at this log's end. Raises ApiError as the log does."""
+    def append_as_follower(self, batches: memoryview) -> int:
+        """Appends what the leader has at this log's end, without a last batch that is cut off;
+        returns how many bytes that was. Raises ApiError as the log does.
+
+        Each batch is looked at once, unless there are transactions among them.
+        """
         assert not self.is_leader, f"{self!r} takes no batches of another leader"
-        start = 0
-        for at, header in iterate_headers(batches):
-            if header.is_control:
-                # One marker at a time, so that the end of each transaction is noticed.
-                self._append_run(batches[start : at + header.size_bytes])
-                start = at + header.size_bytes
-        if start < len(batches):
-            self._append_run(batches[start:])
+        log = self.log
+        placed = check_fetched(batches, log.log_end_offset)
+        if placed is None:
+            return 0
+        if any(header[5] & _OF_TRANSACTIONS for header in placed.headers):
+            # One marker at a time, so that the end of each transaction is noticed.
+            for run in placed.ending_with(CONTROL_MASK):
+                self._append_run(run)
+        else:
+            log.append_replicated(placed)
         if self.waits is not None:
             self.waits.note()
+        return len(placed.batches)
 
-    def _append_run(self, batches: memoryview) -> None:
+    def _append_run(self, placed: PlacedBatches) -> None:
         log = self.log
-        first_open = log.first_unstable_offset
-        log.append_as_follower(batches)
-        # A transaction that began in this run and ends with it was not open before.
-        opened = first_open if first_open is not None else self._first_transactional(batches)
+        opened = log.first_unstable_offset
+        log.append_replicated(placed)
+        if opened is None:
+            # A transaction that began in this run and ends with it was not open before.
+            opened = next(
+                (each.base_offset for each in placed.headers if each.is_transactional), None
+            )
         if opened is not None and log.first_unstable_offset != opened:
             self._ending_transactions.append((opened, log.log_end_offset))
-
-    def _first_transactional(self, batches: memoryview) -> int | None:
-        for _, header in iterate_headers(batches):
-            if header.is_transactional:
-                return header.base_offset
-        return None
 
     def hear_from_leader(self, high_watermark: int, leader_log_start_offset: int) -> None:
         """Take over how far the leader has committed, and where its log starts now.

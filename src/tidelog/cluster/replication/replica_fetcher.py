@@ -7,7 +7,9 @@ below is durable here, which is what the leader's high watermark waits for. So a
     request ──▶ answer: append the records of each partition ──▶ one sync for all ──▶ next request
 
 and the bytes are appended as they come, at the same offsets. A partition that cannot take part in
-the next round is left out of it until it can; the others go on.
+the next round is left out of it until it can; the others go on. A round costs what its answer
+brings and what has changed since the one before: partitions without news cost nothing. A large
+answer is appended over several turns of the loop, so that clients of this node are served between.
 
     FETCHING ──diverging epoch──▶ CUTTING ──cut──▶ FETCHING
        ├──offset out of range──▶ ASKING (where the leader's log starts and ends) ──▶ CUTTING
@@ -20,7 +22,7 @@ on meanwhile, or its log has, nothing is done with it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
@@ -45,7 +47,6 @@ from tidelog.protocol.apis.list_offsets import (
     ListOffsetsTopic,
 )
 from tidelog.protocol.errors import ApiError, ErrorCode
-from tidelog.protocol.record_batch import iterate_headers
 
 if TYPE_CHECKING:
     from tidelog.cluster.replication.partition import Partition
@@ -58,6 +59,22 @@ _SESSION_LOST = (
     ErrorCode.INVALID_FETCH_SESSION_EPOCH,
     ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
 )
+
+# The leader has not heard yet what this node has: it does soon.
+_RACES = (
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.UNKNOWN_TOPIC_ID,
+    ErrorCode.UNKNOWN_LEADER_EPOCH,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+)
+
+# The first pause after a failure; each that follows without success is twice as long, up to
+# `replica.fetch.backoff.ms`.
+_FIRST_PAUSE_S = 0.02
+
+# What one turn of the loop takes of an answer.
+_BYTES_PER_TURN_MAX = 1 << 20
+_ROWS_PER_TURN_MAX = 100
 
 Answered = Callable[["Message | None", "Exception | None"], None]
 
@@ -108,12 +125,22 @@ class FollowerState(Enum):
 class _Follower:
     """A partition that is followed, at one leader epoch."""
 
-    __slots__ = ("leader_epoch", "partition", "state")
+    __slots__ = ("failures", "key", "leader_epoch", "out_of_range_at", "partition", "state")
 
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
+        self.key: PartitionKey = (partition.topic_id, partition.partition)
         self.leader_epoch = partition.leader_epoch
         self.state = FollowerState.FETCHING
+        self.failures = 0
+        """How often in a row the leader had no answer."""
+        self.out_of_range_at: int | None = None
+        """Where the leader refused a fetch though its log has that offset."""
+
+    @property
+    def is_durable(self) -> bool:
+        log = self.partition.log
+        return log.durable_offset >= log.log_end_offset
 
     def wanted(self) -> WantedPartition:
         partition = self.partition
@@ -122,7 +149,6 @@ class _Follower:
             partition.log_end_offset,
             partition.last_fetched_epoch,
             partition.log_start_offset,
-            partition.high_watermark,
         )
 
 
@@ -145,13 +171,20 @@ class ReplicaFetcher:
         self._options = options
         self._log = log
         self._followers: dict[PartitionKey, _Follower] = {}
+        # Those of them that take part in the next round, what the last round asked of them, and
+        # those for which that may have changed since.
+        self._fetching: set[PartitionKey] = set()
+        self._wanted: dict[PartitionKey, WantedPartition] = {}
+        self._changed: dict[PartitionKey, None] = {}
         self._session = FollowerSession(options.partition_bytes_max)
-        # Of a round there is one of these at a time: a request is about to be made, is in flight,
-        # its records are being synced, or the next is put off after a failure.
+        # Of a round there is one of these at a time: a request is about to be made, is in flight
+        # (or its answer is being worked through), its records are being synced, or the next is put
+        # off after a failure.
         self._is_due = False
-        self._asked: dict[PartitionKey, WantedPartition] | None = None
+        self._is_asked = False
         self._unsynced = 0
         self._is_put_off = False
+        self._failures = 0
         self._is_closed = False
 
     def __len__(self) -> int:
@@ -159,22 +192,37 @@ class ReplicaFetcher:
 
     def follow(self, partition: Partition) -> None:
         """Begin with a partition, or go on with it at a newer leader epoch."""
-        key = _key(partition)
-        known = self._followers.get(key)
+        follower = _Follower(partition)
+        known = self._followers.get(follower.key)
         if (
             known is not None
             and known.partition is partition
             and known.leader_epoch == partition.leader_epoch
         ):
             return
-        self._followers[key] = follower = _Follower(partition)
+        self._followers[follower.key] = follower
+        self._set_state(follower, FollowerState.FETCHING)
         # What it wrote as a leader, or got from another one, may not be synced yet.
         self._sync([follower])
         self._go_on()
 
     def unfollow(self, partition: Partition) -> None:
         """Leave a partition to somebody else; what is on its way for it is dropped."""
-        self._followers.pop(_key(partition), None)
+        key = _key(partition)
+        if self._followers.pop(key, None) is not None:
+            self._fetching.discard(key)
+            self._changed[key] = None
+
+    def look_again(self, partition: Partition) -> None:
+        """The log of a partition starts elsewhere: the leader has to hear of it."""
+        key = _key(partition)
+        if key in self._followers:
+            self._changed[key] = None
+
+    def try_now(self) -> None:
+        """The leader's node may be reached by now: the next attempt is not put off any more."""
+        if self._is_put_off:
+            self._try_again()
 
     def state_of(self, partition: Partition) -> FollowerState | None:
         """What a partition is about; None when it is not followed here."""
@@ -185,6 +233,16 @@ class ReplicaFetcher:
         """Follow nothing any more."""
         self._is_closed = True
         self._followers.clear()
+        self._fetching.clear()
+        self._wanted.clear()
+
+    def _set_state(self, follower: _Follower, state: FollowerState) -> None:
+        follower.state = state
+        self._changed[follower.key] = None
+        if state is FollowerState.FETCHING:
+            self._fetching.add(follower.key)
+        else:
+            self._fetching.discard(follower.key)
 
     # Rounds
 
@@ -192,28 +250,33 @@ class ReplicaFetcher:
         """Make the next request, at the end of what is being done now."""
         if (
             self._is_due
-            or self._asked is not None
+            or self._is_asked
             or self._unsynced
             or self._is_put_off
             or self._is_closed
-            or not self._has_work()
+            or not self._fetching
         ):
             return
         self._is_due = True
         self._call_later(0.0, self._fetch)
 
-    def _has_work(self) -> bool:
-        return any(each.state is FollowerState.FETCHING for each in self._followers.values())
-
     def _fetch(self) -> None:
         self._is_due = False
-        if self._is_closed or not self._has_work():
+        for key in [key for key in self._changed if key in self._fetching]:
+            follower = self._followers[key]
+            if not follower.is_durable:
+                # A fetch would say that it is.
+                self._pause(follower, "the disk has not taken what was fetched")
+        if self._is_closed or not self._fetching:
             return
-        self._asked = asked = {
-            key: follower.wanted()
-            for key, follower in self._followers.items()
-            if follower.state is FollowerState.FETCHING
-        }
+        self._is_asked = True
+        wanted, changed = self._wanted, self._changed
+        self._changed = {}
+        for key in changed:
+            if key in self._fetching:
+                wanted[key] = self._followers[key].wanted()
+            else:
+                wanted.pop(key, None)
         options = self._options
         replica_epoch = options.broker_epoch()
         request = FetchRequest(
@@ -223,39 +286,57 @@ class ReplicaFetcher:
             min_bytes=options.bytes_min,
             max_bytes=options.response_bytes_max,
         )
-        self._session.fill(request, asked)
+        self._session.fill(request, wanted, changed)
         self._peer.call(request, self._answered, timeout_s=options.request_timeout_s)
 
     def _answered(self, response: Message | None, error: Exception | None) -> None:
-        asked, self._asked = self._asked, None
-        if self._is_closed or asked is None:
+        if self._is_closed or not self._is_asked:
             return
         if error is not None:
+            self._is_asked = False
             self._failed(str(error))
             return
         assert isinstance(response, FetchResponse)
         code = ErrorCode(response.error_code)
         if code in _SESSION_LOST and not self._session.is_new:
             # The leader's node has forgotten it, or was another process.
+            self._is_asked = False
             self._session.lose()
             self._go_on()
             return
         if code:
+            self._is_asked = False
             self._failed(code.name)
             return
+        self._failures = 0
         self._session.answered(response)
+        self._work_through(
+            (topic.topic_id, row) for topic in response.responses for row in topic.partitions
+        )
+
+    def _work_through(self, rows: Iterator[tuple[bytes, PartitionData]]) -> None:
+        """Carries out this turn's share of an answer; the next request follows the last row."""
+        if self._is_closed:
+            return
         appended: list[_Follower] = []
-        for topic in response.responses:
-            for row in topic.partitions:
-                key = (topic.topic_id, row.partition_index)
-                follower, wanted = self._followers.get(key), asked.get(key)
-                if (
-                    follower is not None
-                    and wanted is not None
-                    and self._is_current(follower, wanted)
-                    and self._take(follower, row)
-                ):
-                    appended.append(follower)
+        left_bytes, left_rows = _BYTES_PER_TURN_MAX, _ROWS_PER_TURN_MAX
+        for topic_id, row in rows:
+            key = (topic_id, row.partition_index)
+            follower, wanted = self._followers.get(key), self._wanted.get(key)
+            if (
+                follower is not None
+                and wanted is not None
+                and self._is_current(follower, wanted)
+                and self._take(follower, row)
+            ):
+                appended.append(follower)
+                left_bytes -= len(row.records or b"")
+            left_rows -= 1
+            if left_bytes <= 0 or left_rows <= 0:
+                self._sync(appended)
+                self._call_later(0.0, partial(self._work_through, rows))
+                return
+        self._is_asked = False
         self._sync(appended)
         self._go_on()
 
@@ -271,9 +352,14 @@ class ReplicaFetcher:
     def _failed(self, reason: str) -> None:
         """Nothing was served: all partitions try again later."""
         self._session.lose()
+        pause_s = self._pause_s(self._failures)
+        self._failures += 1
         self._log.warning("replica_fetch_failed", leader=self.leader_id, error=reason)
         self._is_put_off = True
-        self._call_later(self._options.backoff_s, self._try_again)
+        self._call_later(pause_s, self._try_again)
+
+    def _pause_s(self, failures: int) -> float:
+        return float(min(_FIRST_PAUSE_S * 2 ** min(failures, 20), self._options.backoff_s))
 
     def _try_again(self) -> None:
         self._is_put_off = False
@@ -285,7 +371,7 @@ class ReplicaFetcher:
         """The next request says that their logs are durable, so it waits for that."""
         for follower in followers:
             partition = follower.partition
-            if partition.log.durable_offset < partition.log_end_offset:
+            if not follower.is_durable:
                 self._unsynced += 1
                 self._waiting.wait(
                     partition, follower.leader_epoch, DURABLE, partition.log_end_offset, self
@@ -304,14 +390,15 @@ class ReplicaFetcher:
 
     def _take(self, follower: _Follower, row: PartitionData) -> bool:
         """Carries a row out; says whether it brought records."""
+        self._changed[follower.key] = None
         code = ErrorCode(row.error_code)
         if code is ErrorCode.OFFSET_OUT_OF_RANGE:
             self._ask_for_range(follower)
         elif code is ErrorCode.FENCED_LEADER_EPOCH:
             # A newer epoch is on its way to this node.
-            follower.state = FollowerState.STOPPED
+            self._set_state(follower, FollowerState.STOPPED)
         elif code:
-            self._pause(follower, code.name)
+            self._pause(follower, code.name, is_race=code in _RACES)
         elif row.diverging_epoch.end_offset >= 0:
             leader_end = EpochEnd(row.diverging_epoch.epoch, row.diverging_epoch.end_offset)
             self._cut(follower, follower.partition.divergence(leader_end))
@@ -321,37 +408,42 @@ class ReplicaFetcher:
 
     def _append(self, follower: _Follower, row: PartitionData) -> bool:
         partition = follower.partition
+        records = row.records
         try:
-            records = _whole_batches(row.records)
             if records:
-                partition.append_as_follower(records)
+                partition.append_as_follower(memoryview(records))
             partition.hear_from_leader(row.high_watermark, row.log_start_offset)
         except ApiError as error:
-            if error.code is ErrorCode.CORRUPT_MESSAGE:
-                # On its way here, or at the leader, which has to find out.
+            if error.code is ErrorCode.CORRUPT_MESSAGE or _may_heal(follower, error):
+                # Damaged on its way here, or at the leader, which has to find out.
                 self._pause(follower, str(error))
             else:
                 self._stop(follower, error)
             return False
+        follower.failures = 0
+        follower.out_of_range_at = None
         return bool(records)
 
-    def _pause(self, follower: _Follower, reason: str) -> None:
-        self._log.warning(
-            "replica_fetch_delayed",
-            partition=f"{follower.partition.topic}-{follower.partition.partition}",
-            leader=self.leader_id,
-            error=reason,
-        )
-        follower.state = FollowerState.PAUSING
-        self._call_later(self._options.backoff_s, partial(self._resume, follower))
+    def _pause(self, follower: _Follower, reason: str, *, is_race: bool = False) -> None:
+        pause_s = self._pause_s(follower.failures)
+        follower.failures += 1
+        if not is_race or pause_s >= self._options.backoff_s:
+            self._log.warning(
+                "replica_fetch_delayed",
+                partition=f"{follower.partition.topic}-{follower.partition.partition}",
+                leader=self.leader_id,
+                error=reason,
+            )
+        self._set_state(follower, FollowerState.PAUSING)
+        self._call_later(pause_s, partial(self._resume, follower))
 
     def _resume(self, follower: _Follower) -> None:
         if self._is_followed(follower) and follower.state is not FollowerState.STOPPED:
-            follower.state = FollowerState.FETCHING
+            self._set_state(follower, FollowerState.FETCHING)
             self._go_on()
 
     def _stop(self, follower: _Follower, error: Exception) -> None:
-        follower.state = FollowerState.STOPPED
+        self._set_state(follower, FollowerState.STOPPED)
         self._log.error(
             "replica_stopped",
             partition=f"{follower.partition.topic}-{follower.partition.partition}",
@@ -363,7 +455,7 @@ class ReplicaFetcher:
         """Whether this is still so, at this epoch."""
         partition = follower.partition
         return (
-            self._followers.get(_key(partition)) is follower
+            self._followers.get(follower.key) is follower
             and partition.leader_epoch == follower.leader_epoch
         )
 
@@ -371,7 +463,7 @@ class ReplicaFetcher:
 
     def _cut(self, follower: _Follower, offset: int, *, starts_over: bool = False) -> None:
         partition = follower.partition
-        follower.state = FollowerState.CUTTING
+        self._set_state(follower, FollowerState.CUTTING)
         self._log.info(
             "replica_truncated",
             partition=f"{partition.topic}-{partition.partition}",
@@ -392,7 +484,11 @@ class ReplicaFetcher:
             return
         if failure is None:
             self._resume(follower)
-        elif isinstance(failure, ApiError) and failure.code is ErrorCode.KAFKA_STORAGE_ERROR:
+        elif (
+            isinstance(failure, ApiError)
+            and failure.code is ErrorCode.KAFKA_STORAGE_ERROR
+            and not _may_heal(follower, failure)
+        ):
             self._stop(follower, failure)
         else:
             self._pause(follower, str(failure))
@@ -401,7 +497,7 @@ class ReplicaFetcher:
 
     def _ask_for_range(self, follower: _Follower) -> None:
         """Where does the leader's log end, and if it goes on here, where does it start?"""
-        follower.state = FollowerState.ASKING
+        self._set_state(follower, FollowerState.ASKING)
         self._list_offset(follower, LATEST_TIMESTAMP, partial(self._take_end, follower))
 
     def _take_end(self, follower: _Follower, end_offset: int) -> None:
@@ -411,11 +507,19 @@ class ReplicaFetcher:
             self._list_offset(follower, EARLIEST_TIMESTAMP, partial(self._take_start, follower))
 
     def _take_start(self, follower: _Follower, start_offset: int) -> None:
-        if start_offset > follower.partition.log_end_offset:
+        end_offset = follower.partition.log_end_offset
+        if start_offset > end_offset:
             # The leader deleted what this replica never got.
             self._cut(follower, start_offset, starts_over=True)
-        else:
+        elif follower.out_of_range_at != end_offset:
+            # Its log may have grown past this one's end meanwhile.
+            follower.out_of_range_at = end_offset
             self._pause(follower, "out of range, and within the leader's log")
+        else:
+            # The leader has the offset and knows nothing of the epoch before it, for instance
+            # because its log lost its epochs: nobody can tell whether the logs agree.
+            follower.out_of_range_at = None
+            self._cut(follower, start_offset, starts_over=True)
 
     def _list_offset(
         self, follower: _Follower, timestamp: int, take: Callable[[int], None]
@@ -447,14 +551,12 @@ class ReplicaFetcher:
         self._peer.call(request, answered, timeout_s=self._options.request_timeout_s)
 
 
+def _may_heal(follower: _Follower, error: ApiError) -> bool:
+    """Whether the own disk is full, and not broken."""
+    return (
+        error.code is ErrorCode.KAFKA_STORAGE_ERROR and follower.partition.log.storage_error is None
+    )
+
+
 def _key(partition: Partition) -> PartitionKey:
     return partition.topic_id, partition.partition
-
-
-def _whole_batches(records: memoryview | bytes | bytearray | None) -> memoryview:
-    """Without a last batch that is cut off: leaders count bytes, not batches."""
-    view = memoryview(records or b"")
-    end = 0
-    for at, header in iterate_headers(view, allow_partial=True):
-        end = at + header.size_bytes
-    return view[:end]

@@ -14,6 +14,9 @@ of replicas, if that is smaller) nothing is committed at all, whatever producers
 
     high watermark <= durable end of every replica of the maximal in-sync set
 
+It waits for followers that are about to join as well: those that have caught up lately and that the
+controller would take.
+
 A leader's high watermark never goes back within its epoch. One that begins may know less than the
 leader before it did; until it has committed up to where its epoch began, `knows_end` is false and
 readers must not be told where the log ends.
@@ -26,7 +29,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from tidelog.cluster.metadata.image import NO_LEADER, PartitionImage
-from tidelog.cluster.replication.follower_progress import FollowerProgress
+from tidelog.cluster.replication.follower_progress import UNKNOWN_BROKER_EPOCH, FollowerProgress
 from tidelog.protocol.errors import ApiError, ErrorCode
 
 NO_EPOCH = -1
@@ -42,11 +45,17 @@ class Transition(Enum):
 
 
 class IsrProposal(NamedTuple):
-    """A change of the in-sync set that the leader asks the controller for."""
+    """A change of the in-sync set that the leader asks the controller for.
+
+    `broker_epochs` are those in which the followers of `isr` fetched when it was made, -1 where
+    that is not known and for the leader itself. A later attempt must not name later ones: a
+    follower that has restarted since may have lost what made it eligible.
+    """
 
     leader_epoch: int
     partition_epoch: int
     isr: tuple[int, ...]
+    broker_epochs: tuple[int, ...] = ()
 
 
 class ReplicationState:
@@ -100,6 +109,8 @@ class ReplicationState:
             if follower is None:
                 follower = FollowerProgress(broker_id)
                 follower.reset(now_ms, log_end_offset, is_in_sync=broker_id in image.isr)
+            if broker_id in image.isr:
+                follower.is_joining = False
             followers[broker_id] = follower
         self.followers = followers
         return Transition.NEW_EPOCH if starts_epoch else Transition.SAME_EPOCH
@@ -160,9 +171,28 @@ class ReplicationState:
         return True
 
     def _is_counted(self, broker_id: int) -> bool:
-        """Whether a replica is in the maximal in-sync set."""
+        """Whether a replica is in the maximal in-sync set, or about to be."""
         pending = self._pending
-        return broker_id in self.isr or (pending is not None and broker_id in pending.isr)
+        return (
+            broker_id in self.isr
+            or (pending is not None and broker_id in pending.isr)
+            or self.followers[broker_id].is_joining
+        )
+
+    @property
+    def maximal_isr_size(self) -> int:
+        """How many replicas the committed and the proposed in-sync set have together."""
+        pending = self._pending
+        if pending is None:
+            return len(self.isr)
+        return len({*self.isr, *pending.isr})
+
+    def low_watermark(self, log_start_offset: int, is_alive: Callable[[int], bool]) -> int:
+        """Below it no live replica has records any more; `log_start_offset` is the leader's."""
+        for broker_id, follower in self.followers.items():
+            if follower.log_start_offset < log_start_offset and is_alive(broker_id):
+                log_start_offset = follower.log_start_offset
+        return log_start_offset
 
     def leader_said(self, high_watermark: int, log_start_offset: int, log_end_offset: int) -> bool:
         """A follower's high watermark is the leader's, as far as its own log goes; it may go back
@@ -186,18 +216,47 @@ class ReplicationState:
         log_start_offset: int,
         log_end_offset: int,
         now_ms: int,
-    ) -> None:
+        broker_epoch: int = UNKNOWN_BROKER_EPOCH,
+    ) -> bool:
         """A follower asks for `fetch_offset` of this leader's log, which ends at `log_end_offset`:
-        it has everything below it durable. Raises ApiError when it is no replica."""
+        it has everything below it durable. Says whether its log starts elsewhere now. Raises
+        ApiError when it is no replica."""
         follower = self.followers.get(replica_id)
         if follower is None:
             raise ApiError(
                 ErrorCode.NOT_LEADER_OR_FOLLOWER, f"node {replica_id} is no replica of this leader"
             )
-        follower.record_fetch(fetch_offset, log_start_offset, log_end_offset, now_ms)
+        start_moved = log_start_offset != follower.log_start_offset
+        follower.record_fetch(fetch_offset, log_start_offset, log_end_offset, now_ms, broker_epoch)
+        return start_moved
+
+    def note_joining(
+        self,
+        log_end_offset: int,
+        now_ms: int,
+        lag_ms_max: int,
+        is_eligible: Callable[[FollowerProgress], bool],
+    ) -> None:
+        """Look which followers the high watermark has to wait for before they are in sync. To be
+        called when one of those that are not in sync fetches, and from time to time."""
+        for broker_id, follower in self.followers.items():
+            follower.is_joining = (
+                broker_id not in self.isr
+                and follower.is_caught_up(log_end_offset, now_ms, lag_ms_max)
+                and is_eligible(follower)
+            )
+
+    @property
+    def has_proposal(self) -> bool:
+        """Whether a change of the in-sync set is on its way."""
+        return self._pending is not None
+
+    def is_pending(self, proposal: IsrProposal) -> bool:
+        """Whether nothing has come in place of a proposal."""
+        return self._pending == proposal
 
     def propose_expansion(
-        self, replica_id: int, is_eligible: Callable[[int], bool]
+        self, replica_id: int, is_eligible: Callable[[FollowerProgress], bool]
     ) -> IsrProposal | None:
         """Add a follower that has caught up with all that is committed, and with this epoch.
 
@@ -211,7 +270,7 @@ class ReplicationState:
             or follower is None
             or replica_id in self.isr
             or follower.log_end_offset < max(self.high_watermark, self.leader_epoch_start_offset)
-            or not is_eligible(replica_id)
+            or not is_eligible(follower)
         ):
             return None
         return self._propose((*self.isr, replica_id))
@@ -231,7 +290,13 @@ class ReplicationState:
         return None if kept == self.isr else self._propose(kept)
 
     def _propose(self, isr: tuple[int, ...]) -> IsrProposal:
-        self._pending = IsrProposal(self.leader_epoch, self.partition_epoch, isr)
+        epochs = tuple(
+            UNKNOWN_BROKER_EPOCH
+            if broker_id == self.node_id
+            else self.followers[broker_id].broker_epoch
+            for broker_id in isr
+        )
+        self._pending = IsrProposal(self.leader_epoch, self.partition_epoch, isr, epochs)
         return self._pending
 
     def proposal_refused(self, proposal: IsrProposal) -> None:

@@ -45,20 +45,29 @@ class Waiter(Protocol):
         ...
 
 
+class Watcher(Protocol):
+    """Somebody who wants to know of every turn in which a partition has moved."""
+
+    def moved(self) -> None:
+        """Its end, its start, its high watermark or its leader may be another one now."""
+        ...
+
+
 # The offset that is waited for, until when (monotonic seconds), who waits, and their place.
 Wait = tuple[int, float, Waiter, int]
 
 
 class PartitionWaits:
-    """Those who wait for one partition at its present leader epoch."""
+    """Those who wait for one partition at its present leader epoch, and those who watch it."""
 
-    __slots__ = ("_by_kind", "_waiting", "is_noted", "partition")
+    __slots__ = ("_by_kind", "_waiting", "is_noted", "partition", "watchers")
 
     def __init__(self, partition: Partition, waiting: Waiting) -> None:
         self.partition = partition
         self.is_noted = False
         self._waiting = waiting
         self._by_kind: dict[int, deque[Wait]] = {}
+        self.watchers: tuple[Watcher, ...] = ()
 
     def __len__(self) -> int:
         return sum(map(len, self._by_kind.values()))
@@ -68,7 +77,7 @@ class PartitionWaits:
 
     def note(self) -> None:
         """The partition moved; who waits is looked at when the turn ends."""
-        if not self.is_noted and self._by_kind:
+        if not self.is_noted and (self._by_kind or self.watchers):
             self.is_noted = True
             self._waiting.noted.append(self)
 
@@ -199,9 +208,24 @@ class Waiting:
         if partition.waits is not None:
             partition.waits.remove(kind, wait)
 
+    def watch(self, partition: Partition, watcher: Watcher) -> None:
+        """Call `watcher.moved()` at the end of every turn in which the partition has moved, until
+        `unwatch`."""
+        waits = partition.waits
+        if waits is None:
+            waits = partition.waits = PartitionWaits(partition, self)
+        waits.watchers = (*waits.watchers, watcher)
+
+    def unwatch(self, partition: Partition, watcher: Watcher) -> None:
+        """Not any more; harmless when it did not watch."""
+        waits = partition.waits
+        if waits is not None:
+            waits.watchers = tuple(each for each in waits.watchers if each is not watcher)
+
     def refuse(self, partition: Partition, code: ErrorCode) -> None:
         """End every wait for a partition: it is led by another, gone, or its disk has failed."""
         if partition.waits is not None:
+            partition.waits.note()
             self._refused += [(wait, code) for wait in partition.waits.take_all()]
 
     def waiters(self) -> list[Waiter]:
@@ -218,6 +242,11 @@ class Waiting:
                     try:
                         waiter.reached(place)
                     except Exception:  # noqa: BLE001  the next one has done nothing wrong
+                        self._on_bug()
+                for watcher in waits.watchers:
+                    try:
+                        watcher.moved()
+                    except Exception:  # noqa: BLE001
                         self._on_bug()
                 if not len(waits):
                     self._with_waits.pop(waits, None)

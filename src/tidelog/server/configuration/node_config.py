@@ -43,7 +43,18 @@ from tidelog.cluster.settings.config_schema import (
     parse_list,
 )
 from tidelog.protocol.errors import ApiError
+from tidelog.raft.settings import QuorumSettings
 from tidelog.server.configuration.config_file import ConfigError, read_file, setting_text
+from tidelog.server.configuration.node_roles import (
+    BROKER,
+    CONTROLLER,
+    check_quorum,
+    inter_broker_listener_name,
+    names_itself,
+    read_listeners,
+    with_address_among_voters,
+)
+from tidelog.server.configuration.quorum_addresses import parse_addresses, parse_voters
 from tidelog.server.configuration.typed_setting import (
     TypedSetting,
     boolean,
@@ -52,17 +63,13 @@ from tidelog.server.configuration.typed_setting import (
     levels_by_name,
     numbers_by_name,
     optional_string,
+    parsed_words,
     string,
     words,
 )
-from tidelog.server.network.listener import (
-    Listener,
-    ListenerError,
-    parse_listeners,
-    parse_protocols,
-)
 
 ENVIRONMENT_PREFIX = "TIDELOG_"
+_QUORUM_FETCH_WAIT_MS_MAX = 500
 
 # Names that other Kafka versions, or people, use for a setting.
 ALIASES = {"broker.id": "node.id", "rack": "broker.rack", "log.dir": "log.dirs"}
@@ -98,6 +105,14 @@ _OWN_SETTINGS = (
         "",
         "The levels of other features that a new cluster starts with, as NAME=LEVEL; those that "
         "are not named have the level of the metadata.version's time.",
+    ),
+    _own(
+        "controller.quorum.voters.max",
+        ConfigType.INT,
+        "3",
+        "With controller.quorum.auto.join.enable, a controller adds itself to the voters while "
+        "there are fewer than this; otherwise it follows the quorum without a vote. An odd number.",
+        validator=at_least(1),
     ),
     _own(
         "local.reads.enable",
@@ -159,6 +174,31 @@ class NodeConfig:
     logging_level = string("logging.level")
     logging_format = string("logging.format")
 
+    process_roles = words("process.roles")
+    controller_listener_names = words("controller.listener.names")
+    controller_quorum_voters = parsed_words("controller.quorum.voters", parse_voters)
+    controller_quorum_bootstrap_servers = parsed_words(
+        "controller.quorum.bootstrap.servers", parse_addresses
+    )
+    controller_quorum_auto_join_enable = boolean("controller.quorum.auto.join.enable")
+    controller_quorum_voters_max = integer("controller.quorum.voters.max")
+    controller_quorum_election_timeout_ms = integer("controller.quorum.election.timeout.ms")
+    controller_quorum_fetch_timeout_ms = integer("controller.quorum.fetch.timeout.ms")
+    controller_quorum_election_backoff_max_ms = integer("controller.quorum.election.backoff.max.ms")
+    controller_quorum_request_timeout_ms = integer("controller.quorum.request.timeout.ms")
+    controller_quorum_retry_backoff_ms = integer("controller.quorum.retry.backoff.ms")
+    controller_quorum_fetch_max_bytes = integer("controller.quorum.fetch.max.bytes")
+    controller_quorum_fetch_snapshot_max_bytes = integer(
+        "controller.quorum.fetch.snapshot.max.bytes"
+    )
+    broker_heartbeat_interval_ms = integer("broker.heartbeat.interval.ms")
+    broker_session_timeout_ms = integer("broker.session.timeout.ms")
+    initial_broker_registration_timeout_ms = integer("initial.broker.registration.timeout.ms")
+    controlled_shutdown_enable = boolean("controlled.shutdown.enable")
+    auto_leader_rebalance_enable = boolean("auto.leader.rebalance.enable")
+    leader_imbalance_check_interval_seconds = integer("leader.imbalance.check.interval.seconds")
+    unclean_leader_election_interval_ms = integer("unclean.leader.election.interval.ms")
+
     listeners = words("listeners")
     local_reads_enable = boolean("local.reads.enable")
     max_connections = integer("max.connections")
@@ -186,6 +226,15 @@ class NodeConfig:
     num_partitions = integer("num.partitions")
     default_replication_factor = integer("default.replication.factor")
     max_request_partition_size_limit = integer("max.request.partition.size.limit")
+
+    replica_lag_time_max_ms = integer("replica.lag.time.max.ms")
+    replica_fetch_wait_max_ms = integer("replica.fetch.wait.max.ms")
+    replica_fetch_min_bytes = integer("replica.fetch.min.bytes")
+    replica_fetch_max_bytes = integer("replica.fetch.max.bytes")
+    replica_fetch_response_max_bytes = integer("replica.fetch.response.max.bytes")
+    replica_fetch_backoff_ms = integer("replica.fetch.backoff.ms")
+    replica_socket_timeout_ms = integer("replica.socket.timeout.ms")
+    replica_selector_class = optional_string("replica.selector.class")
 
     fetch_max_bytes = integer("fetch.max.bytes")
     telemetry_max_bytes = integer("telemetry.max.bytes")
@@ -249,8 +298,16 @@ class NodeConfig:
                 self.__dict__[declared.attribute] = declared.convert(values.get(declared.name))
             except ValueError as error:
                 raise ConfigError(f"{declared.name}: {error}") from None
-        self.parsed_listeners = _read_listeners(
-            {"listeners": ",".join(self.listeners), **self.explicit}
+        self.parsed_listeners = read_listeners(
+            {"listeners": ",".join(self.listeners), **self.explicit}, self.process_roles
+        )
+        self.inter_broker_listener_name = inter_broker_listener_name(
+            self.parsed_listeners, self.explicit
+        )
+        check_quorum(self)
+        voters = {voter.node_id: voter for voter in self.controller_quorum_voters}
+        self.parsed_listeners = with_address_among_voters(
+            self.parsed_listeners, self.quorum_listener_name, voters.get(self.node_id)
         )
         # By the listener's name in lower case, as in the names of such settings.
         self.listener_max_connections = _of_listeners("max.connections", values)
@@ -275,6 +332,56 @@ class NodeConfig:
         except ApiError as error:
             raise ConfigError(error.message) from None
         return values
+
+    @property
+    def is_broker(self) -> bool:
+        return BROKER in self.process_roles
+
+    @property
+    def is_controller(self) -> bool:
+        return CONTROLLER in self.process_roles
+
+    @property
+    def quorum_listener_name(self) -> str:
+        """The name of the listener over which nodes reach the quorum and its controller."""
+        names = self.controller_listener_names
+        if not names:
+            return self.inter_broker_listener_name
+        own = (listener.name for listener in self.parsed_listeners)
+        return next((name for name in own if name.upper() == names[0].upper()), names[0])
+
+    @property
+    def quorum_settings(self) -> QuorumSettings:
+        return QuorumSettings(
+            election_timeout_ms=self.controller_quorum_election_timeout_ms,
+            fetch_timeout_ms=self.controller_quorum_fetch_timeout_ms,
+            election_backoff_max_ms=self.controller_quorum_election_backoff_max_ms,
+            request_timeout_ms=self.controller_quorum_request_timeout_ms,
+            retry_backoff_ms=self.controller_quorum_retry_backoff_ms,
+            # A fetch that waits must come back in time, or it counts as silence.
+            fetch_max_wait_ms=min(
+                _QUORUM_FETCH_WAIT_MS_MAX, self.controller_quorum_fetch_timeout_ms // 4
+            ),
+            fetch_max_bytes=self.controller_quorum_fetch_max_bytes,
+            fetch_snapshot_max_bytes=self.controller_quorum_fetch_snapshot_max_bytes,
+        )
+
+    @property
+    def starts_new_cluster(self) -> bool:
+        """Whether this node, on an empty data directory, is the first voter of a new quorum.
+
+        Not when its settings send it to other nodes: then it waits for them. A list of bootstrap
+        servers that only has the node itself, as in Kafka's own server.properties, sends it to
+        nobody.
+        """
+        return (
+            self.is_controller
+            and not self.controller_quorum_voters
+            and all(
+                names_itself(address, self.parsed_listeners)
+                for address in self.controller_quorum_bootstrap_servers
+            )
+        )
 
     @property
     def supported_features(self) -> Mapping[str, LevelRange]:
@@ -331,18 +438,7 @@ class NodeConfig:
         flags: Sequence[str] = (),
     ) -> NodeConfig:
         """From a file, `TIDELOG_*` variables and `name=value` flags, later ones winning."""
-        explicit: dict[str, str] = {}
-        for source in (
-            read_file(file) if file is not None else {},
-            read_environment(environment or {}),
-            read_flags(flags),
-        ):
-            named = _with_one_name(source)
-            if "listeners" in named and "listeners" in explicit:
-                # Another address must not take away the security that was asked for.
-                _read_listeners(explicit)
-            explicit.update(named)
-        return cls(explicit)
+        return cls(merge_settings(file=file, environment=environment, flags=flags))
 
     def changed(self, changes: Mapping[str, str]) -> NodeConfig:
         """These settings with others in their place, as far as they can be changed."""
@@ -353,22 +449,25 @@ class NodeConfig:
         return NodeConfig({**self.explicit, **live}) if live else self
 
 
-def _read_listeners(explicit: Mapping[str, str]) -> list[Listener]:
-    listeners, advertised, protocols, controllers = (
-        parse_list(explicit.get(name, ""))
-        for name in (
-            "listeners",
-            "advertised.listeners",
-            "listener.security.protocol.map",
-            "controller.listener.names",
-        )
-    )
-    try:
-        return parse_listeners(
-            listeners, advertised, parse_protocols(protocols) if protocols else None, controllers
-        )
-    except ListenerError as error:
-        raise ConfigError(str(error)) from None
+def merge_settings(
+    *,
+    file: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    flags: Sequence[str] = (),
+) -> dict[str, str]:
+    """What is set in a file, in `TIDELOG_*` variables and in flags, later ones winning."""
+    explicit: dict[str, str] = {}
+    for source in (
+        read_file(file) if file is not None else {},
+        read_environment(environment or {}),
+        read_flags(flags),
+    ):
+        named = _with_one_name(source)
+        if "listeners" in named and "listeners" in explicit:
+            # Another address must not take away the security that was asked for.
+            read_listeners(explicit, parse_list(explicit.get("process.roles", "")))
+        explicit.update(named)
+    return explicit
 
 
 def _with_one_name(settings: Mapping[str, str]) -> dict[str, str]:

@@ -61,6 +61,11 @@ def words(name: str) -> TypedSetting[tuple[str, ...]]:
     return TypedSetting(name, _items)
 
 
+def parsed_words(name: str, parse: Callable[[tuple[str, ...]], Value]) -> TypedSetting[Value]:
+    """A list whose items `parse` makes something of; it raises ValueError."""
+    return TypedSetting(name, lambda value: parse(_items(value)))
+
+
 def numbers_by_name(name: str) -> TypedSetting[dict[str, int]]:
     """A list of NAME:NUMBER pairs."""
     return TypedSetting(name, _pairs)

@@ -7,7 +7,7 @@ builds on the one before; the answer is given when they are committed.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -106,10 +106,17 @@ class Controller:
         """Where the first record of the next decision will stand."""
         return self._metadata.next_offset
 
-    def activate(self) -> None:
-        """Takes over: brokers have their sessions again, and what every cluster has is written."""
-        # The own broker has not registered yet: who is in its place was an earlier process.
-        self.heartbeats.activate(self.latest, self.now_ms(), (self.settings.node_id,))
+    @property
+    def is_active(self) -> bool:
+        """Whether this is the controller that counts."""
+        return self._metadata.is_active
+
+    def activate(self, dead_broker_ids: Collection[int] = ()) -> None:
+        """Takes over: brokers have their sessions again, and what every cluster has is written.
+
+        `dead_broker_ids` are brokers that need not be waited for.
+        """
+        self.heartbeats.activate(self.latest, self.now_ms(), dead_broker_ids)
         self._metadata.propose(first_cluster_settings(self.latest, self.settings))
 
     def ask(self, body: Message, context: RequestContext | None) -> Promise[Any]:
@@ -118,8 +125,16 @@ class Controller:
         Fails with an ApiError when nothing of it is decided, or it is not known to be committed.
         The node itself asks without a context.
         """
+        if not self.is_active:
+            return Promise.failed(
+                ApiError(ErrorCode.NOT_CONTROLLER, "this node is not the controller")
+            )
+        return self.carry_out(partial(_DECIDE[type(body)], self, context, body))
+
+    def carry_out(self, decide: Callable[[], Decision[Any]]) -> Promise[Any]:
+        """The result of a decision, once what it changes is committed. Fails as `ask` does."""
         try:
-            decision = _DECIDE[type(body)](self, context, body)
+            decision = decide()
             proposal = self._metadata.propose(
                 decision.records, kraft_version=decision.kraft_version
             )

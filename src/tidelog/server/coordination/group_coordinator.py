@@ -44,10 +44,11 @@ class GroupCoordinator:
             CONSUMER_OFFSETS,
             self._make_shard,
             load_pairs=lambda shard, *records: shard.replay_pairs(*records),
+            on_loaded=self._loaded,
         )
 
     def start(self) -> None:
-        self.host.refresh(self._node.image)
+        self.host.start(self._node.image)
         self._node.metadata.listeners.append(self._metadata_changed)
 
     def close(self) -> None:
@@ -61,6 +62,10 @@ class GroupCoordinator:
         shard.set_topics(self._node.image)
         shard.set_overrides(self._override)
         return shard
+
+    def _loaded(self, index: int, shard: GroupShard) -> None:
+        # Topics may have been deleted while nobody led the partition, or while it was loading.
+        self.host.carry_out(index, shard.remove_offsets_of_deleted_topics())
 
     def _override(self, group_id: str, name: str) -> str | None:
         resource = ConfigResource(ConfigResourceType.GROUP, group_id)
@@ -102,10 +107,16 @@ class GroupCoordinator:
         return self.host.submit(index, operation, ticket)
 
     def transaction_ended(
-        self, index: int, producer_id: int, producer_epoch: int, committed: bool
+        self,
+        index: int,
+        producer_id: int,
+        producer_epoch: int,
+        committed: bool,
+        next_offset: int,
     ) -> None:
-        """To be called right after a marker was appended to `__consumer_offsets-<index>`."""
-        self.host.end_marker_appended(index, producer_id, producer_epoch, committed)
+        """To be called right after a marker was appended to `__consumer_offsets-<index>`, whose
+        next record gets `next_offset`."""
+        self.host.end_marker_appended(index, producer_id, producer_epoch, committed, next_offset)
 
 
 def new_member_id(random: Random) -> str:

@@ -25,6 +25,7 @@ class ProducerIds:
     def __init__(self, node: Node) -> None:
         self._node = node
         self._ids: deque[int] = deque()
+        self._last_id = -1
         self._next_block: Promise[None] | None = None
 
     def take(self) -> int:
@@ -60,8 +61,18 @@ class ProducerIds:
         return block
 
     def _add(self, block: AllocateProducerIdsResponse) -> None:
+        if block.error_code:
+            raise ApiError(ErrorCode(block.error_code), "the controller gives no producer ids")
         first = block.producer_id_start
-        self._ids.extend(range(first, first + block.producer_id_len))
+        if first <= self._last_id or block.producer_id_len <= 0:
+            # Ids that somebody has had already would mix up two producers.
+            raise ApiError(
+                ErrorCode.UNKNOWN_SERVER_ERROR,
+                f"the controller gives {block.producer_id_len} producer ids from {first} on, "
+                f"behind {self._last_id}",
+            )
+        self._last_id = first + block.producer_id_len - 1
+        self._ids.extend(range(first, self._last_id + 1))
 
     def _answered(self, _: Promise[None]) -> None:
         self._next_block = None

@@ -5,11 +5,17 @@ log, in slices between which the loop serves others; until that is done requests
 Then every request goes the same way: the shard decides, its records are appended as one batch and
 replayed, and the answer leaves when the partition's high watermark has passed them. An answer
 without records waits for the records before it, so nobody is told what a crash could take back.
-Losing the partition drops the shard and sends everybody who waits to look for the new coordinator.
+That holds for a new leader too: its state is the whole of its log, and who asks hears of it when
+the high watermark has come to where the log ended.
+
+A shard belongs to one leader epoch. Losing the partition, or leading it at another epoch, drops the
+shard and sends everybody who waits to look for the new coordinator; what was begun at an epoch and
+comes back later (`submit` with a `leader_epoch`) is refused by the shard of the next.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
 from math import inf
@@ -25,7 +31,7 @@ from tidelog.coordinator.shard import (
     Ticket,
     append_refusal,
 )
-from tidelog.promise import Promise, settle_all
+from tidelog.promise import Promise, gather, settle_all
 from tidelog.protocol.control_records import EndMarker, decode_control
 from tidelog.protocol.errors import ApiError, ErrorCode, ProtocolError
 from tidelog.protocol.record_batch import iterate_headers
@@ -44,13 +50,19 @@ Response = TypeVar("Response")
 LoadPairs = Callable[[AnyShard, list[Pair], int, int], None]
 
 _LOAD_SLICE_BYTES = 1 << 20
-_LOAD_SLICE_S = 0.02
+# How long a turn of the loop loads, all shards together.
+_LOAD_TURN_S = 0.02
+_LOAD_START_S = 1.0
+# A replica that is to lead may have its log to cut first.
+_LATE_LEADER_CHECK_S = 0.05
 _TIMER_SLACK_S = 0.001
 # The clock was set if it has moved so much against the time that has passed.
 _CLOCK_SET_MS_MIN = 200
 # What a record has besides its key and value, at most.
 _RECORD_OVERHEAD = 32
 _GONE = object()
+# Refusals that tell nothing of the state that must not be taken back.
+_COME_BACK = frozenset({ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS})
 
 
 class _Undelivered:
@@ -97,10 +109,9 @@ class HostedShard(Generic[AnyShard]):
 
     # Loading
 
-    def load_slice(self) -> bool:
-        """Replays for a moment; true when everything is replayed."""
+    def load_until(self, give_way_at: float) -> bool:
+        """Replays a piece, and more while there is time; true when everything is replayed."""
         monotonic = self._host.node.world.monotonic
-        give_way_at = monotonic() + _LOAD_SLICE_S
         log = self.partition.log
         while self._load_offset < log.log_end_offset:
             found = log.read(self._load_offset, _LOAD_SLICE_BYTES, log.log_end_offset)
@@ -110,7 +121,14 @@ class HostedShard(Generic[AnyShard]):
                 if found.next_offset <= found.offset:
                     break
                 continue
-            self._load_batches(found.file_slice.read(log.files))
+            try:
+                batches = found.file_slice.read(log.files)
+            except OSError as error:
+                # As for an error that the log meets itself: its directory has failed.
+                if log.on_storage_error is not None:
+                    log.on_storage_error(log, error)
+                raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+            self._load_batches(batches)
             self._load_offset = found.next_offset
             if monotonic() >= give_way_at:
                 return self._load_offset >= log.log_end_offset
@@ -148,7 +166,10 @@ class HostedShard(Generic[AnyShard]):
         try:
             result = operation(self.shard, self._now_ms())
         except ApiError as error:
-            ticket.fail(error)
+            if error.code in _COME_BACK:
+                ticket.fail(error)
+            else:
+                self._when_committed([Reply(ticket, error)], [])
             return
         # Without a response the request is parked: the shard has its ticket.
         self.carry_out(result, None if result.response is None else ticket)
@@ -186,6 +207,12 @@ class HostedShard(Generic[AnyShard]):
         for record in result.records:
             self.shard.replay(record, producer_id, producer_epoch)
         return None
+
+    def end_marker_appended(
+        self, producer_id: int, producer_epoch: int, committed: bool, next_offset: int
+    ) -> None:
+        self._written_offset = next_offset
+        self.shard.replay_end_marker(producer_id, producer_epoch, committed)
 
     def _encode(self, result: CoordinatorResult[Any], now_ms: int) -> bytearray:
         """The records as batches that the topic takes, nearly always one; all of them are appended
@@ -257,8 +284,8 @@ class HostedShard(Generic[AnyShard]):
         try:
             _answer(replies)
         finally:
-            if effects:
-                self._host.on_effects(self.index, effects)
+            if effects and not self.is_closed:
+                self._host.on_effects(self.index, self.leader_epoch, effects)
 
     # Time
 
@@ -322,8 +349,10 @@ class ShardHost(Generic[AnyShard]):
     """The shards of one internal topic on this node.
 
     load_pairs: replays keys and values as they are in the log; the default uses the codec.
-    on_effects: carries out what committed results asked for, with the shard's index.
+    on_effects: carries out what committed results asked for, with the shard's index and leader
+        epoch.
     on_loaded: is told when a shard takes requests.
+    on_lost: is told when a shard is dropped.
     """
 
     def __init__(
@@ -334,8 +363,9 @@ class ShardHost(Generic[AnyShard]):
         make_shard: Callable[[int], AnyShard],
         *,
         load_pairs: LoadPairs[AnyShard] | None = None,
-        on_effects: Callable[[int, list[Any]], None] = lambda index, effects: None,
+        on_effects: Callable[[int, int, list[Any]], None] = lambda index, epoch, effects: None,
         on_loaded: Callable[[int, AnyShard], None] = lambda index, shard: None,
+        on_lost: Callable[[int], None] = lambda index: None,
     ) -> None:
         self.node = node
         self.topic = topic
@@ -345,14 +375,22 @@ class ShardHost(Generic[AnyShard]):
         self.commit_timeout_s = node.config.offsets_commit_timeout_ms / 1000
         self._make_shard = make_shard
         self._on_loaded = on_loaded
+        self._on_lost = on_lost
         self._hosted: dict[int, HostedShard[AnyShard]] = {}
+        self._to_load: deque[HostedShard[AnyShard]] = deque()
+        self._loads_next_turn = False
+        self._is_late: Timer | None = None
 
     def partition_count(self) -> int:
         """0 while the topic does not exist."""
         topic = self.node.image.topics_by_name.get(self.topic)
         return 0 if topic is None else len(topic.partitions)
 
-    def refresh(self, image: MetadataImage) -> None:
+    def start(self, image: MetadataImage) -> None:
+        """Takes over what this node leads when it starts: nobody is served before that."""
+        self.refresh(image, _LOAD_START_S)
+
+    def refresh(self, image: MetadataImage, load_s: float = _LOAD_TURN_S) -> None:
         """Takes over what this node leads now and drops what it leads no more."""
         for hosted in list(self._hosted.values()):
             partition = self.node.partitions.get(self.topic, hosted.index)
@@ -363,30 +401,84 @@ class ShardHost(Generic[AnyShard]):
             ):
                 self.lost(hosted)
         topic = image.topics_by_name.get(self.topic)
+        is_late = False
         for each in () if topic is None else topic.partitions:
             partition = self.node.partitions.get(self.topic, each.partition)
-            if partition is not None and partition.is_leader and each.partition not in self._hosted:
+            if partition is None or each.leader != self.node.config.node_id:
+                continue
+            if not partition.is_leader or partition.leader_epoch != each.leader_epoch:
+                is_late = True
+            elif each.partition not in self._hosted:
                 self._take_over(partition)
+        self._look_again_later(is_late)
+        self._load(load_s)
+
+    def _look_again_later(self, is_late: bool) -> None:
+        """A partition that does not lead yet, though the metadata says so, tells nobody when it
+        begins to."""
+        if is_late and self._is_late is None:
+
+            def look() -> None:
+                self._is_late = None
+                self.refresh(self.node.image)
+
+            self._is_late = self.node.reactor.call_later(_LATE_LEADER_CHECK_S, look)
+        elif not is_late and self._is_late is not None:
+            self._is_late.cancel()
+            self._is_late = None
 
     def submit(
         self,
         index: int,
         operation: Callable[[AnyShard, int], CoordinatorResult[Response]],
         ticket: Promise[Response] | None = None,
+        *,
+        leader_epoch: int | None = None,
     ) -> Promise[Response]:
         """Runs `operation(shard, now_ms)`. The response comes when it is safe to send, at once or
-        later. `ticket` is what is returned, for an operation that may park its request."""
+        later. `ticket` is what is returned, for an operation that may park its request. With a
+        `leader_epoch` only the shard of that epoch takes it."""
         promise: Promise[Response] = Promise() if ticket is None else ticket
         hosted = self._hosted.get(index)
-        if hosted is None:
-            missing = self.partition_count() == 0
-            code = ErrorCode.COORDINATOR_NOT_AVAILABLE if missing else ErrorCode.NOT_COORDINATOR
-            promise.fail(ApiError(code))
-        elif not hosted.is_loaded:
-            promise.fail(ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
+        if hosted is None or not hosted.is_loaded:
+            promise.fail(ApiError(self._why_not(hosted)))
+        elif leader_epoch is not None and leader_epoch != hosted.leader_epoch:
+            promise.fail(ApiError(ErrorCode.NOT_COORDINATOR))
         else:
             hosted.submit(operation, promise)
         return promise
+
+    def submit_all(
+        self, operation: Callable[[AnyShard, int], CoordinatorResult[Response]]
+    ) -> Promise[list[Response]]:
+        """Runs `operation` on every shard; fails while one is loading. A shard that goes before it
+        has answered is left out: what it had is another node's to tell."""
+        if self.is_loading():
+            return Promise.failed(ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
+
+        def moved(error: ApiError) -> Response | None:
+            if error.code is ErrorCode.NOT_COORDINATOR:
+                return None
+            raise error
+
+        answers: list[Promise[Response | None]] = [
+            self.submit(index, operation).then(_or_none).recover(ApiError, moved)
+            for index in sorted(self._hosted)
+        ]
+        return gather(answers).then(lambda found: [each for each in found if each is not None])
+
+    def check(self, index: int) -> None:
+        """Raises ApiError when the shard would not take a request now."""
+        hosted = self._hosted.get(index)
+        if hosted is None or not hosted.is_loaded:
+            raise ApiError(self._why_not(hosted))
+
+    def _why_not(self, hosted: HostedShard[AnyShard] | None) -> ErrorCode:
+        if hosted is not None:
+            return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        if self.partition_count() == 0:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        return ErrorCode.NOT_COORDINATOR
 
     def carry_out(self, index: int, result: CoordinatorResult[Any]) -> None:
         """For results that no request asked for."""
@@ -395,12 +487,17 @@ class ShardHost(Generic[AnyShard]):
             hosted.carry_out(result)
 
     def end_marker_appended(
-        self, index: int, producer_id: int, producer_epoch: int, committed: bool
+        self,
+        index: int,
+        producer_id: int,
+        producer_epoch: int,
+        committed: bool,
+        next_offset: int,
     ) -> None:
         """A transaction's marker is in the partition; while it loads, loading will find it."""
         hosted = self._hosted.get(index)
         if hosted is not None and hosted.is_loaded:
-            hosted.shard.replay_end_marker(producer_id, producer_epoch, committed)
+            hosted.end_marker_appended(producer_id, producer_epoch, committed, next_offset)
 
     def shards(self) -> list[tuple[int, AnyShard]]:
         """Those that are loading included."""
@@ -409,9 +506,10 @@ class ShardHost(Generic[AnyShard]):
     def loaded_shards(self) -> list[tuple[int, AnyShard]]:
         return [(each.index, each.shard) for each in self._hosted.values() if each.is_loaded]
 
-    def is_hosting(self, index: int) -> bool:
-        """Whether the shard is here, loaded or loading."""
-        return index in self._hosted
+    def is_hosting(self, index: int, leader_epoch: int) -> bool:
+        """Whether the shard is here at that epoch, loaded or loading."""
+        hosted = self._hosted.get(index)
+        return hosted is not None and hosted.leader_epoch == leader_epoch
 
     def is_loading(self) -> bool:
         return any(not hosted.is_loaded for hosted in self._hosted.values())
@@ -419,33 +517,58 @@ class ShardHost(Generic[AnyShard]):
     def lost(self, hosted: HostedShard[AnyShard]) -> None:
         if self._hosted.get(hosted.index) is hosted:
             del self._hosted[hosted.index]
+            self._on_lost(hosted.index)
         hosted.close()
 
     def close(self) -> None:
+        self._look_again_later(False)
         for hosted in list(self._hosted.values()):
             self.lost(hosted)
 
     def _take_over(self, partition: Partition) -> None:
         hosted = HostedShard(self, self._make_shard(partition.partition), partition)
         self._hosted[hosted.index] = hosted
-        self._load(hosted)
+        self._to_load.append(hosted)
 
-    def _load(self, hosted: HostedShard[AnyShard]) -> None:
-        if hosted.is_closed:
-            return
+    def _load(self, load_s: float = _LOAD_TURN_S) -> None:
+        """One turn's share of loading. Shards are loaded one after the other, so that the first can
+        be asked soon."""
+        give_way_at = self.node.world.monotonic() + load_s
+        while self._to_load and not self._loads_next_turn:
+            hosted = self._to_load.popleft()
+            if not hosted.is_closed and not self._load_some(hosted, give_way_at):
+                self._to_load.appendleft(hosted)
+            if self._to_load and self.node.world.monotonic() >= give_way_at:
+                self._load_next_turn()
+
+    def _load_next_turn(self) -> None:
+        def load() -> None:
+            self._loads_next_turn = False
+            self._load()
+
+        self._loads_next_turn = True
+        self.node.reactor.call_soon(load)
+
+    def _load_some(self, hosted: HostedShard[AnyShard], give_way_at: float) -> bool:
+        """Whether the shard needs no more loading, because it is loaded or cannot be."""
         try:
-            finished = hosted.load_slice()
+            if not hosted.load_until(give_way_at):
+                return False
         except (ApiError, ProtocolError) as error:
             self.node.log.error(
                 "coordinator_load_failed", topic=self.topic, partition=hosted.index, error=error
             )
             self.lost(hosted)
-            return
-        if not finished:
-            self.node.reactor.call_soon(lambda: self._load(hosted))
-            return
-        self._on_loaded(hosted.index, hosted.shard)
+            return True
+        except Exception:
+            self.node.log.exception(
+                "coordinator_load_failed", topic=self.topic, partition=hosted.index
+            )
+            self.lost(hosted)
+            return True
         hosted.loaded()
+        self._on_loaded(hosted.index, hosted.shard)
+        return True
 
     def _load_pairs(
         self, shard: AnyShard, pairs: list[Pair], producer_id: int, producer_epoch: int
@@ -456,8 +579,19 @@ class ShardHost(Generic[AnyShard]):
                 shard.replay(record, producer_id, producer_epoch)
 
 
+def _or_none(response: Response) -> Response | None:
+    return response
+
+
 def _answer(replies: Iterable[Reply]) -> None:
-    settle_all(partial(reply.ticket.resolve, reply.response) for reply in replies)
+    settle_all(partial(_settle, reply) for reply in replies)
+
+
+def _settle(reply: Reply) -> None:
+    if isinstance(reply.response, ApiError):
+        reply.ticket.fail(reply.response)
+    else:
+        reply.ticket.resolve(reply.response)
 
 
 def _refuse(replies: Iterable[Reply], error: ApiError) -> None:

@@ -53,14 +53,16 @@ class TransactionCoordinator:
             TRANSACTION_STATE,
             self._make_shard,
             on_effects=self._write_markers,
+            on_lost=self.markers.forget,
         )
         self._completion_waiters: dict[str, list[_Waiter]] = {}
 
     def start(self) -> None:
-        self.host.refresh(self._node.image)
+        self.host.start(self._node.image)
         self._node.metadata.listeners.append(self._metadata_changed)
 
     def close(self) -> None:
+        self.appends.close()
         self.markers.close()
         self.host.close()
 
@@ -73,17 +75,15 @@ class TransactionCoordinator:
             return Promise.failed(ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE))
         return self.host.submit(partition_for(transactional_id, count), operation)
 
-    def shard_of(self, transactional_id: str) -> TransactionShard:
-        """For questions that change nothing. Raises ApiError while nobody can answer them here."""
-        count = self.host.partition_count()
-        if count == 0:
-            raise ApiError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
-        index = partition_for(transactional_id, count)
-        if index in dict(self.host.loaded_shards()):
-            return dict(self.host.loaded_shards())[index]
-        if index in dict(self.host.shards()):
-            raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-        raise ApiError(ErrorCode.NOT_COORDINATOR)
+    def node_of(self, transactional_id: str) -> int | None:
+        """The node that coordinates a transactional id, None while there is none."""
+        image = self._node.image
+        topic = image.topics_by_name.get(TRANSACTION_STATE_TOPIC)
+        if topic is None:
+            return None
+        leader = topic.partitions[partition_for(transactional_id, len(topic.partitions))].leader
+        broker = image.brokers.get(leader)
+        return None if broker is None or broker.fenced else leader
 
     def add_partitions(
         self,
@@ -92,10 +92,12 @@ class TransactionCoordinator:
         producer_epoch: int,
         partitions: list[TopicPartition],
         client_transaction_version: int,
+        *,
+        waits: bool = True,
     ) -> Promise[ErrorCode]:
         """Makes partitions part of a transaction; the result is NONE, or an ApiError. While the
         previous one completes, this waits a moment for it rather than sending the client into its
-        back-off."""
+        back-off; not so for another node, which asks for many at once and asks again by itself."""
 
         def add(shard: TransactionShard, now_ms: int) -> CoordinatorResult[ErrorCode]:
             return shard.add_partitions(
@@ -114,7 +116,10 @@ class TransactionCoordinator:
 
         def take_or_wait(first: Promise[ErrorCode]) -> None:
             error = first.error
-            if isinstance(error, ApiError) and error.code is ErrorCode.CONCURRENT_TRANSACTIONS:
+            is_early = (
+                isinstance(error, ApiError) and error.code is ErrorCode.CONCURRENT_TRANSACTIONS
+            )
+            if waits and is_early:
                 self._completion(transactional_id).when_done(again)
             else:
                 added.settle_like(first)
@@ -124,28 +129,31 @@ class TransactionCoordinator:
 
     # Markers
 
-    def _write_markers(self, index: int, effects: list[WriteMarkers]) -> None:
-        partition = self._node.partitions.get(TRANSACTION_STATE_TOPIC, index)
-        if partition is None:
-            return
+    def _write_markers(self, index: int, leader_epoch: int, effects: list[WriteMarkers]) -> None:
         for markers in effects:
-            written = self.markers.write(markers, partition.leader_epoch)
-            written.when_done(partial(self._complete, index, markers))
+            written = self.markers.write(markers, index, leader_epoch)
+            written.when_done(partial(self._complete, index, leader_epoch, markers))
 
-    def _complete(self, index: int, markers: WriteMarkers, _: object = None) -> None:
+    def _complete(
+        self, index: int, leader_epoch: int, markers: WriteMarkers, _: object = None
+    ) -> None:
         completed = self.host.submit(
-            index, lambda shard, now_ms: shard.markers_written(markers, now_ms)
+            index,
+            lambda shard, now_ms: shard.markers_written(markers, now_ms),
+            leader_epoch=leader_epoch,
         )
-        completed.when_done(partial(self._completed, index, markers))
+        completed.when_done(partial(self._completed, index, leader_epoch, markers))
         self._release(markers.transactional_id)
 
-    def _completed(self, index: int, markers: WriteMarkers, completed: Promise[ErrorCode]) -> None:
+    def _completed(
+        self, index: int, leader_epoch: int, markers: WriteMarkers, completed: Promise[ErrorCode]
+    ) -> None:
         # Without its record the transaction would stay prepared; who took over the partition
         # meanwhile writes the markers again. The code does not tell: NOT_COORDINATOR is also what
         # a log says that cannot take the record now.
-        if completed.error is not None and self.host.is_hosting(index):
+        if completed.error is not None and self.host.is_hosting(index, leader_epoch):
             self._node.reactor.call_later(
-                _COMPLETE_RETRY_S, partial(self._complete, index, markers)
+                _COMPLETE_RETRY_S, partial(self._complete, index, leader_epoch, markers)
             )
 
     def _completion(self, transactional_id: str) -> Promise[None]:
@@ -189,6 +197,8 @@ class TransactionCoordinator:
         self, old: MetadataImage, new: MetadataImage, delta: MetadataDelta
     ) -> None:
         self.host.refresh(new)
+        self.markers.metadata_changed(delta)
+        self.appends.metadata_changed(delta)
         if delta.features or delta.configs:
             options = self._options(new)
             for _, shard in self.host.shards():

@@ -44,9 +44,10 @@ class Acceptor(Generic[Peer]):
         self._is_started = False
 
     def start(self) -> None:
-        """Begin to accept."""
-        self._is_started = True
-        self._connections.reactor.register(self._accepting.fd, self._accept, READABLE)
+        """Begin to accept, if that has not begun."""
+        if not self._is_started:
+            self._is_started = True
+            self._connections.reactor.register(self._accepting.fd, self._accept, READABLE)
 
     def close(self) -> None:
         """Stop accepting; who is connected stays so."""

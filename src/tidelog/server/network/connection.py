@@ -25,6 +25,7 @@ event of its own. In the latter case there may be more to receive ahead of the e
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -74,6 +75,7 @@ class Connection:
         "id",
         "last_active",
         "listener",
+        "on_closed",
         "passes_files",
         "peer_host",
         "peer_port",
@@ -107,6 +109,8 @@ class Connection:
         self.client_software_name = ""
         self.client_software_version = ""
         self.closed = False
+        self.on_closed: Callable[[], None] | None = None
+        """Who wants to hear when the connection ends."""
         self.has_left = False
         """Whether the client has ended its side of the stream, which may have more to receive."""
         self.last_active = shared.reactor.now
@@ -180,6 +184,9 @@ class Connection:
         self._outgoing.clear()
         shared.remove(self, reason)
         self._pipeline.close()
+        if self.on_closed is not None:
+            # Not at once: the caller may be deep in something else.
+            shared.reactor.call_soon(self.on_closed)
 
     # Receiving
 

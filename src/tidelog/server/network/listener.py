@@ -34,6 +34,8 @@ class Listener:
     advertised_host: str = ""
     advertised_port: int = -1
     security_protocol: str = PLAINTEXT
+    is_controller: bool = False
+    """Serves the controller and the quorum, and no clients of a broker."""
 
 
 def parse_listeners(
@@ -45,7 +47,7 @@ def parse_listeners(
     """The listeners of `listeners`, with the addresses of `advertised.listeners` put to them.
 
     `protocols` has the security protocol of each listener name; None: a name that is a protocol
-    means it, and others mean PLAINTEXT. The listeners of a controller are left out.
+    means it, and others mean PLAINTEXT. Those of `controller_names` come last.
     """
     parsed: dict[str, Listener] = {}
     controllers = {name.upper() for name in controller_names}
@@ -53,14 +55,14 @@ def parse_listeners(
         name, host, port = _parse_address(text, "listeners")
         if name in parsed:
             raise ListenerError(f"listeners: the name {name} is there twice; names are unique")
-        if name.upper() not in controllers:
-            protocol = _security_protocol(name, protocols)
-            _refuse_security(text, protocol)
-            parsed[name] = Listener(name, host, port, security_protocol=protocol)
+        protocol = _security_protocol(name, protocols, "listeners")
+        _refuse_security(text, protocol, "listeners")
+        is_controller = name.upper() in controllers
+        parsed[name] = Listener(
+            name, host, port, security_protocol=protocol, is_controller=is_controller
+        )
     for text in advertised:
         name, host, port = _parse_address(text, "advertised.listeners")
-        if name.upper() in controllers:
-            continue
         if name not in parsed:
             raise ListenerError(
                 f"advertised.listeners: {name} is not one of listeners ({', '.join(parsed)})"
@@ -72,7 +74,12 @@ def parse_listeners(
         parsed[name] = replace(parsed[name], advertised_host=host, advertised_port=port)
     if not parsed:
         raise ListenerError("listeners: none; give one such as PLAINTEXT://127.0.0.1:9092")
-    return list(parsed.values())
+    return sorted(parsed.values(), key=lambda listener: listener.is_controller)
+
+
+def check_protocol(name: str, protocols: Mapping[str, str] | None, setting: str) -> None:
+    """Refuse a listener's name whose security protocol is unknown or not to be had."""
+    _refuse_security(name, _security_protocol(name, protocols, setting), setting)
 
 
 def parse_protocols(pairs: Collection[str]) -> dict[str, str]:
@@ -89,22 +96,22 @@ def parse_protocols(pairs: Collection[str]) -> dict[str, str]:
     return protocols
 
 
-def _security_protocol(name: str, protocols: Mapping[str, str] | None) -> str:
+def _security_protocol(name: str, protocols: Mapping[str, str] | None, setting: str) -> str:
     upper = name.upper()
     if protocols is None:
         return upper if upper in SECURITY_PROTOCOLS else PLAINTEXT
     if upper not in protocols:
         raise ListenerError(
-            f"listeners: {name} has no security protocol; add {name}:PLAINTEXT to "
+            f"{setting}: {name} has no security protocol; add {name}:PLAINTEXT to "
             "listener.security.protocol.map"
         )
     return protocols[upper]
 
 
-def _refuse_security(text: str, protocol: str) -> None:
+def _refuse_security(text: str, protocol: str, setting: str) -> None:
     if protocol != PLAINTEXT:
         raise ListenerError(
-            f"listeners: {text} asks for {protocol}, which this node does not have yet: it would "
+            f"{setting}: {text} asks for {protocol}, which this node does not have yet: it would "
             "serve everybody in the clear. Use PLAINTEXT on a network that you trust, or put a "
             "proxy in front that encrypts and authenticates."
         )

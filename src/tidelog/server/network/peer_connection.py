@@ -49,6 +49,10 @@ class PeerDisconnected(PeerError):
     """The connection ended; the call may have been carried out or not."""
 
 
+class PeerRefused(PeerDisconnected):
+    """The machine answers and nobody listens there: the call was not carried out."""
+
+
 class PeerTimeout(PeerError):
     """The call's time was up."""
 
@@ -71,6 +75,8 @@ class PeerOptions:
     client_id: str = "tidelog"
     in_flight_max: int = 5
     queued_max: int = 1000
+    waits_for_peer: bool = True
+    """Whether queued calls wait for the next try when nobody listens there; otherwise they end."""
     connect_timeout_s: float = 10.0
     response_bytes_max: int = 256 << 20
     backoff_s_min: float = 0.05
@@ -88,11 +94,26 @@ class _State(Enum):
 class _Call:
     """One request on its way, and who waits for it."""
 
-    __slots__ = ("correlation_id", "done", "message", "timer", "version", "version_max")
+    __slots__ = (
+        "correlation_id",
+        "done",
+        "message",
+        "timer",
+        "version",
+        "version_max",
+        "version_min",
+    )
 
-    def __init__(self, message: Message, version_max: int | None, done: Done) -> None:
+    def __init__(
+        self,
+        message: Message,
+        version_max: int | None,
+        done: Done,
+        version_min: int | None = None,
+    ) -> None:
         self.message = message
         self.version_max = version_max
+        self.version_min = version_min
         self.done: Done | None = done
         self.timer: Timer | None = None
         self.version = -1
@@ -158,10 +179,16 @@ class PeerConnection:
         return len(self._queued) + len(self._in_flight)
 
     def call(
-        self, message: Message, done: Done, *, timeout_s: float, version_max: int | None = None
+        self,
+        message: Message,
+        done: Done,
+        *,
+        timeout_s: float,
+        version_max: int | None = None,
+        version_min: int | None = None,
     ) -> None:
         """Send a request; `done(response, None)` or `done(None, error)` is called once, later."""
-        call = _Call(message, version_max, done)
+        call = _Call(message, version_max, done, version_min)
         if len(self._queued) >= self._options.queued_max:
             error = PeerOverloaded(f"{self._where} has {len(self._queued)} calls waiting")
             self._reactor.call_soon(lambda: call.end(self._reactor, None, error))
@@ -247,10 +274,11 @@ class PeerConnection:
         newest = min(served[1], known.MAX_VERSION)
         if call.version_max is not None:
             newest = min(newest, call.version_max)
-        if newest < max(served[0], known.MIN_VERSION):
+        oldest = max(known.MIN_VERSION, call.version_min or 0)
+        if newest < max(served[0], oldest):
             raise PeerVersionError(
                 f"{self._where} serves {name} {served[0]}-{served[1]}, "
-                f"this node knows {known.MIN_VERSION}-{known.MAX_VERSION}"
+                f"this node needs {oldest}-{known.MAX_VERSION}"
             )
         return newest
 
@@ -298,7 +326,7 @@ class PeerConnection:
     def _on_ready(self, ready: int) -> None:
         if self._state is _State.CONNECTING:
             if ready & BROKEN:
-                self._broken(f"cannot connect: {self._failure()}")
+                self._cannot_connect()
             else:
                 self._connected()
             return
@@ -307,14 +335,21 @@ class PeerConnection:
         if ready & (READABLE | BROKEN) and self._transport is not None:
             self._receive()
 
-    def _failure(self) -> str:
-        """Why the connection could not be made."""
+    def _cannot_connect(self) -> None:
         assert self._transport is not None
+        is_refused, reason = False, "the connection was reset"
         try:
             self._transport.receive_into(self._frames.room())
         except OSError as error:
-            return error.strerror or str(error)
-        return "the connection was reset"
+            is_refused = isinstance(error, ConnectionRefusedError)
+            reason = error.strerror or str(error)
+        ended: list[_Call] = []
+        if is_refused and not self._options.waits_for_peer:
+            ended = list(self._queued)
+            self._queued.clear()
+        self._broken(f"cannot connect: {reason}")
+        for call in ended:
+            call.end(self._reactor, None, PeerRefused(f"{self._where}: {reason}"))
 
     def _receive(self) -> None:
         try:
@@ -370,8 +405,9 @@ class PeerConnection:
             # Later answers would come behind the one that is missing.
             self._broken("a call timed out")
         else:
-            call.end(self._reactor, None, error)
+            # First: who is told may close the connection, with all that is queued.
             self._queued.remove(call)
+            call.end(self._reactor, None, error)
 
     def _broken(self, reason: str) -> None:
         ended = self._forget_connection()

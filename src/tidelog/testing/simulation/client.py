@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from tidelog.protocol.schema import Message
 from tidelog.server.network.peer_connection import (
@@ -36,8 +36,47 @@ class WatchedConnection(PeerConnection):
         super()._broken(reason)
 
 
+class Router(Protocol):
+    """Finds the node that a request has to go to."""
+
+    async def find(self, request: Message) -> Address:
+        """Where to send it; may take calls of its own."""
+        ...
+
+    def guess(self, request: Message) -> Address:
+        """The same, as far as is known by now."""
+        ...
+
+    def is_forwarded(self, request: Message) -> bool:
+        """Whether the node that is asked asks another one, perhaps more than once."""
+        ...
+
+    def heard(self, request: Message, response: Message | None) -> None:
+        """What became of it; None when there was no answer."""
+        ...
+
+
+class OneNode:
+    """All requests go to the same node."""
+
+    def __init__(self, address: Address) -> None:
+        self._address = address
+
+    async def find(self, request: Message) -> Address:
+        return self._address
+
+    def guess(self, request: Message) -> Address:
+        return self._address
+
+    def is_forwarded(self, request: Message) -> bool:
+        return False
+
+    def heard(self, request: Message, response: Message | None) -> None:
+        pass
+
+
 class SimulatedClient:
-    """One client program: a machine, a connection to the node, and tasks that use it."""
+    """One client program: a machine, connections to nodes, and tasks that use them."""
 
     def __init__(
         self,
@@ -59,13 +98,15 @@ class SimulatedClient:
         self.reactor = Reactor(
             self.host, StructuredLog(now_ms=self.host.wall_ms, stream=self.errors)
         )
-        options = PeerOptions(client_id=name, in_flight_max=in_flight_max)
-        self.connection = WatchedConnection(address, self.host, self.reactor, options)
-        self.connection.on_malformed = lambda reason: self.problem(reason)
+        self.address = address
+        """Of the node that is asked first."""
+        self.router: Router = OneNode(address)
+        self._options = PeerOptions(client_id=name, in_flight_max=in_flight_max)
+        self._connections: dict[Address, WatchedConnection] = {}
+        self._one_way: dict[Address, OneWayConnection] = {}
         self.problems: list[str] = []
         self.on_timeout: Callable[[str, int], None] = lambda request, begun_us: None
         """Hears of each call that was not answered in time, and when it began."""
-        self._one_way = OneWayConnection(self.host, self.reactor, address)
         self.tasks: list[Task] = []
         self.calls = 0
         self.host.run(self.reactor)
@@ -81,7 +122,25 @@ class SimulatedClient:
         self, request: Message, answer: type[Response], *, version_max: int | None = None
     ) -> Response:
         """The answer to a request, in the newest version that both sides know, or up to
-        `version_max`. Raises PeerError."""
+        `version_max`, from the node that the request has to go to. Raises PeerError."""
+        address = await self.router.find(request)
+        try:
+            response = await self.call_node(address, request, answer, version_max=version_max)
+        except PeerError:
+            self.router.heard(request, None)
+            raise
+        self.router.heard(request, response)
+        return response
+
+    async def call_node(
+        self,
+        address: Address,
+        request: Message,
+        answer: type[Response],
+        *,
+        version_max: int | None = None,
+    ) -> Response:
+        """The same from the node with this address."""
         settled: Settled[Message] = Settled()
         begun_us = self.simulation.now_us
 
@@ -95,7 +154,9 @@ class SimulatedClient:
                 settled.fail(error)
 
         self.calls += 1
-        self.connection.call(request, done, timeout_s=self.timeout_s, version_max=version_max)
+        self._connection_to(address).call(
+            request, done, timeout_s=self.timeout_s, version_max=version_max
+        )
         self.host.look_again()
         response = await settled
         assert isinstance(response, answer), f"{type(response)} in place of {answer}"
@@ -104,8 +165,19 @@ class SimulatedClient:
     def tell(self, request: Message, version: int) -> None:
         """Send a request that has no answer, over a connection of its own."""
         self.calls += 1
-        self._one_way.send(request, version)
+        address = self.router.guess(request)
+        if address not in self._one_way:
+            self._one_way[address] = OneWayConnection(self.host, self.reactor, address)
+        self._one_way[address].send(request, version)
         self.host.look_again()
+
+    def _connection_to(self, address: Address) -> WatchedConnection:
+        connection = self._connections.get(address)
+        if connection is None:
+            connection = WatchedConnection(address, self.host, self.reactor, self._options)
+            connection.on_malformed = self.problem
+            self._connections[address] = connection
+        return connection
 
     async def sleep(self, seconds: float) -> None:
         settled: Settled[None] = Settled()

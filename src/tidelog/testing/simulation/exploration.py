@@ -77,7 +77,7 @@ def run_seed_guarded(
     wall_s_max: float = WALL_S_MAX,
 ) -> Result:
     """Runs one seed, with a planted bug if one is named, and sees that it ends."""
-    with _quiet_logging(), planted(bug), time_limit(wall_s_max):
+    with quiet_logging(), planted(bug), time_limit(wall_s_max):
         return run_seed(seed, keeps_trace=keeps_trace)
 
 
@@ -213,7 +213,7 @@ def time_limit(seconds: float) -> Iterator[None]:
 
 
 @contextmanager
-def _quiet_logging() -> Iterator[None]:
+def quiet_logging() -> Iterator[None]:
     """Lines of the logging module are the node's business: keep them off standard error."""
     logger = logging.getLogger("tidelog")
     propagates, logger.propagate = logger.propagate, False

@@ -5,7 +5,6 @@ from __future__ import annotations
 from tidelog.testing.simulation.disk import DiskFaults
 from tidelog.testing.simulation.fault_options import FaultOptions
 from tidelog.testing.simulation.host import HostFaults
-from tidelog.testing.simulation.network import Network, NetworkFaults
 from tidelog.testing.simulation.node import SimulatedNode
 from tidelog.testing.simulation.options import Options
 from tidelog.testing.simulation.simulation import MS_US, SECOND_US, Simulation
@@ -28,17 +27,19 @@ class FaultSchedule:
     def __init__(
         self,
         simulation: Simulation,
-        network: Network,
         node: SimulatedNode,
         options: Options,
         fault_options: FaultOptions,
+        *,
+        purpose: str = "faults",
+        down_us_max: int = _DOWN_US_MAX,
     ) -> None:
         self._simulation = simulation
-        self._network = network
         self._node = node
         self._options = options
         self._fault_options = fault_options
-        self._random = simulation.random("faults")
+        self._random = simulation.random(purpose)
+        self._down_us_max = down_us_max
         self._is_over = False
         self._start_is_due = False
         self._operator_is_called = False
@@ -48,10 +49,10 @@ class FaultSchedule:
         node.on_stopped = self._node_stopped
         node.disk.on_error = self._disk_failed
 
-    def arrange(self) -> None:
-        """Draw what happens when."""
+    def arrange(self, begin_us: int = 0) -> None:
+        """Draw what happens when, from a time on."""
         options, more = self._options, self._fault_options
-        end_us = int(options.duration_s * SECOND_US)
+        span_us = int(options.duration_s * SECOND_US)
         for count, fault in (
             (options.power_cuts, self._cut_power),
             (options.kills, self._kill),
@@ -64,16 +65,12 @@ class FaultSchedule:
             (more.interrupted_stops, self._interrupt_stop),
         ):
             for _ in range(count):
-                self._simulation.at(self._random.randrange(end_us), fault)
+                self._simulation.at(begin_us + self._random.randrange(span_us), fault)
 
     def end(self) -> None:
-        """No more faults: from here on everything must come right."""
+        """No more faults of the node: from here on it must come right."""
         self._is_over = True
         self.over_since_us = self._simulation.now_us
-        self._simulation.trace("faults", "end")
-        self._network.faults = NetworkFaults()
-        # A connection's character is for life: what is slow, or about to be cut, is replaced.
-        self._network.cut_all(lambda transport: True)
         self._node.host.faults = HostFaults()
         disk = self._node.disk
         disk.faults = DiskFaults(torn_sector=disk.faults.torn_sector)
@@ -179,7 +176,7 @@ class FaultSchedule:
     def _start_later(self) -> None:
         if not self._start_is_due:
             self._start_is_due = True
-            self._simulation.after(self._random.randrange(_DOWN_US_MAX), self._start)
+            self._simulation.after(self._random.randrange(self._down_us_max), self._start)
 
     def _start(self) -> None:
         self._start_is_due = False

@@ -217,6 +217,7 @@ class SimulatedHost:
         self._turn_at_us: int | None = None
         self._turn_number = 0
         self._busy_until_us = 0
+        self._paused_until_us = 0
         self._is_turning = False
 
     files: Files
@@ -231,6 +232,7 @@ class SimulatedHost:
         self._poller = None
         self._reactor = None
         self._turn_at_us = None
+        self._paused_until_us = 0
         self.sockets = {}
         if self.disk is not None:
             self.files = self.disk.files()
@@ -278,10 +280,21 @@ class SimulatedHost:
         life = self._life
 
         def happen() -> None:
-            if self.is_alive and self._life == life:
+            if not self.is_alive or self._life != life:
+                return
+            if self.simulation.now_us < self._paused_until_us:
+                self.simulation.at(self._paused_until_us, happen)
+            else:
                 callback()
 
         self.simulation.after(delay_us, happen)
+
+    def pause(self, duration_us: int) -> None:
+        """Nothing runs for a while, as after a SIGSTOP; the network goes on without it."""
+        self._paused_until_us = self.simulation.now_us + duration_us
+
+    def resume(self) -> None:
+        self._paused_until_us = 0
 
     # Turns
 

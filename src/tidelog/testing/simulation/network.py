@@ -13,8 +13,10 @@ import os
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
+from tidelog.testing.simulation.links import Links
 from tidelog.testing.simulation.simulation import MS_US, Simulation
 from tidelog.world.files import Buffer
 from tidelog.world.network import BROKEN, PEER_CLOSED, READABLE, WRITABLE, Address, Loop, OnReady
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
 _WINDOW_BYTES = 256 * 1024
 _FIRST_DESCRIPTOR = 1_000_000
+_CONNECT_AGAIN_US = 250 * MS_US
 
 
 @dataclass(slots=True)
@@ -78,6 +81,8 @@ class SimulatedTransport:
         self._peer_ended = False
         self._has_vanished = False
         self._error = 0
+        self._held: list[bytes | None] = []
+        """What a blocked link keeps from the other end; None is the end of the stream."""
 
     # What the reactor's callbacks use
 
@@ -186,6 +191,18 @@ class SimulatedTransport:
         if not self.is_closed:
             self.host.became_ready(self)
 
+    @property
+    def is_blocked(self) -> bool:
+        """Whether nothing that this end sends arrives at the other for now."""
+        peer = self.peer
+        return peer is not None and self._network.links.is_blocked(self.host.name, peer.host.name)
+
+    def release(self) -> None:
+        """The link works again: what was sent meanwhile arrives."""
+        held, self._held = self._held, []
+        for data in held:
+            self._hand_over(data)
+
     def _check(self) -> None:
         if self.is_closed:
             raise OSError(errno.EBADF, os.strerror(errno.EBADF))
@@ -222,6 +239,8 @@ class SimulatedTransport:
         """None is the end of the stream."""
         simulation = self._network.simulation
         delay_us = self._network.delay_us(self._character.delay_us, self._character.jitter_us)
+        if self.peer is not None:
+            delay_us += self._network.links.extra_us(self.host.name, self.peer.host.name)
         arrival_us = max(self._last_arrival_us + 1, simulation.now_us + delay_us)
         self._last_arrival_us = arrival_us
         if data is not None:
@@ -229,6 +248,13 @@ class SimulatedTransport:
         simulation.at(arrival_us, lambda: self._arrive(data))
 
     def _arrive(self, data: bytes | None) -> None:
+        if self.is_blocked:
+            self._held.append(data)
+            self._network.links.held[self.fd] = self
+        else:
+            self._hand_over(data)
+
+    def _hand_over(self, data: bytes | None) -> None:
         peer = self.peer
         if peer is not None and peer._has_vanished:
             return
@@ -278,6 +304,7 @@ class Network:
     def __init__(self, simulation: Simulation, faults: NetworkFaults | None = None) -> None:
         self.simulation = simulation
         self.faults = faults or NetworkFaults()
+        self.links = Links()
         self._random = simulation.random("network")
         self._listening: dict[Address, SimulatedAccepting] = {}
         self._streams: dict[int, SimulatedTransport] = {}
@@ -322,6 +349,11 @@ class Network:
     def _arrive_at(self, address: Address, here: SimulatedTransport, peer: Address) -> None:
         if here.is_closed or here.is_reset:
             return
+        if self.links.is_blocked(here.host.name, address[0]) or self.links.is_blocked(
+            address[0], here.host.name
+        ):
+            self.simulation.after(_CONNECT_AGAIN_US, lambda: self._arrive_at(address, here, peer))
+            return
         accepting = self._listening.get(address)
         character = here._character
         back_us = self.delay_us(character.delay_us, character.jitter_us)
@@ -345,6 +377,13 @@ class Network:
 
         self.simulation.after(self._random.randrange(5 * MS_US), cut)
 
+    def end_faults(self) -> None:
+        """A good network from here on. A connection's character is for life: what is slow, or about
+        to be cut, is replaced."""
+        self.faults = NetworkFaults()
+        self.links.heal()
+        self.cut_all(lambda transport: True)
+
     def cut_all(self, chosen: Callable[[SimulatedTransport], bool]) -> int:
         """Resets every stream whose connecting end is chosen, one that is only being made too; says
         how many."""
@@ -366,10 +405,18 @@ class Network:
             peer = transport.peer
             transport.is_closed = True
             if peer is not None:
-                self.simulation.after(self._random.randrange(20 * MS_US), peer.reset)
+                delay_us = self._random.randrange(20 * MS_US)
+                self.simulation.after(delay_us, partial(self._reset_end, transport, peer))
         for address, accepting in list(self._listening.items()):
             if accepting.host is host:
                 del self._listening[address]
+
+    def _reset_end(self, dead: SimulatedTransport, peer: SimulatedTransport) -> None:
+        """Whoever is cut off from a machine does not hear that it went down."""
+        if dead.is_blocked:
+            self.links.when_healed.append(partial(self._reset_end, dead, peer))
+        else:
+            peer.reset()
 
     def _draw_lookup_us(self) -> int:
         """How long a name is looked up; below zero when it is not found after this time."""

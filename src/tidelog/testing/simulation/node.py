@@ -82,18 +82,26 @@ class SimulatedNode:
             directories=log_directories,
         )
         self.bugs: list[str] = []
-        self.invariants = Invariants(self.bugs.append)
+        self.invariants = Invariants(self.bugs.append, self.disk)
         self.lives = 0
         self.up_since_us = 0
         self.on_stopped: Callable[[], None] = lambda: None
+        self.on_turn: Callable[[], None] = lambda: None
         self.node: Node | None = None
+        self._errors_before = 0
         self._store_options = store_options
+        self.node_id = int((settings or {}).get("node.id", "1"))
         self._settings = {
             **_SETTINGS,
             "log.dirs": ",".join(log_directories),
             "listeners": f"PLAINTEXT://{name}:{_PORT}",
             **(settings or {}),
         }
+
+    @property
+    def _may_fail(self) -> bool:
+        """Whether its disk has given it a reason to end in this life."""
+        return self.disk.errors > self._errors_before or self.disk.space_bytes is not None
 
     @property
     def is_alive(self) -> bool:
@@ -103,6 +111,7 @@ class SimulatedNode:
         """Start the node; false when the power went before it was up, or its disk refused."""
         self.lives += 1
         self.start_error = None
+        self._errors_before = self.disk.errors
         self.host.boot()
         self.host.log_stream = NodeLog(self)  # type: ignore[assignment]
         self.simulation.trace(self.name, f"starts, life {self.lives}")
@@ -126,7 +135,7 @@ class SimulatedNode:
             self.host.lose_power()
             return False
         self.node = node
-        self.invariants.life_began()
+        self.invariants.life_began(node)
         self.invariants.check(node)
         self.up_since_us = self.simulation.now_us
         self.host.run(node.reactor, self._after_turn)
@@ -152,13 +161,16 @@ class SimulatedNode:
         node = self.node
         assert node is not None
         self.invariants.check(node)
+        self.on_turn()
         if node.reactor.is_stopped:
             try:
                 node.finish()
             except PowerCut:
                 pass
             except TidelogError as error:
-                self.bugs.append(str(error))
+                self.simulation.trace(self.name, f"ends: {error}")
+                if not self._may_fail:
+                    self.bugs.append(str(error))
             if not self.host.has_power:
                 self.host.lose_power()
                 return

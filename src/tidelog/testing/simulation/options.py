@@ -47,6 +47,7 @@ class Options:
     kills: int
     restarts: int
     clock_jumps: int
+    nodes: int = 1
 
     @classmethod
     def draw(cls, random: Random) -> Options:

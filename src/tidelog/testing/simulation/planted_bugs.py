@@ -8,12 +8,12 @@ few seeds says that the simulator, or what it checks, is too weak.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from itertools import count
 from typing import Any
 
 from tidelog.cluster.metadata.metadata_log import MetadataLog
-from tidelog.cluster.metadata.quorum_of_one import QuorumOfOne
+from tidelog.cluster.metadata.replicated_log import ReplicatedLog
 from tidelog.cluster.replication.partition import Partition, PartitionRead
 from tidelog.cluster.replication.waiting import Waiting
 from tidelog.promise import Promise
@@ -40,37 +40,11 @@ from tidelog.storage.producer_state.producer_state import (
 from tidelog.storage.producer_state.snapshot import SnapshotFiles
 from tidelog.storage.segment import batch_scan
 from tidelog.storage.segment.log_slice import LogSlice
+from tidelog.testing.simulation.planting import Plantation, replaced
 
-PlantedBug = Callable[[], AbstractContextManager[None]]
-
-PLANTED_BUGS: dict[str, PlantedBug] = {}
+PLANTED_BUGS = Plantation()
+planted = PLANTED_BUGS.planted
 _CRC_AT = 17
-
-
-@contextmanager
-def planted(name: str | None) -> Iterator[None]:
-    """The node with this bug; None is the node as it is."""
-    if name is None:
-        yield
-    else:
-        with PLANTED_BUGS[name]():
-            yield
-
-
-def _plant(bug: Callable[[], Iterator[None]]) -> PlantedBug:
-    made = contextmanager(bug)
-    PLANTED_BUGS[bug.__name__.replace("_", "-")] = made
-    return made
-
-
-@contextmanager
-def _replaced(owner: Any, name: str, replacement: object) -> Iterator[None]:
-    original = getattr(owner, name)
-    setattr(owner, name, replacement)
-    try:
-        yield
-    finally:
-        setattr(owner, name, original)
 
 
 class _WithoutSyncs:
@@ -97,7 +71,7 @@ def _without_syncs(owner: Any, *names: str) -> Iterator[None]:
 # Durability
 
 
-@_plant
+@PLANTED_BUGS.plant
 def acknowledge_before_sync() -> Iterator[None]:
     """Records count as durable when they are handed to the journal."""
     submit = Journal.submit
@@ -108,11 +82,11 @@ def acknowledge_before_sync() -> Iterator[None]:
         submit(self, log, batches, base, next_offset, epoch)
         log.mark_durable(next_offset)
 
-    with _replaced(Journal, "submit", early):
+    with replaced(Journal, "submit", early):
         yield
 
 
-@_plant
+@PLANTED_BUGS.plant
 def skip_journal_sync() -> Iterator[None]:
     """The journal is written and not synced."""
     sync_journal = JournalWriter._sync_journal
@@ -121,11 +95,11 @@ def skip_journal_sync() -> Iterator[None]:
         with _without_syncs(self, "fdatasync"):
             return sync_journal(self)
 
-    with _replaced(JournalWriter, "_sync_journal", unsynced):
+    with replaced(JournalWriter, "_sync_journal", unsynced):
         yield
 
 
-@_plant
+@PLANTED_BUGS.plant
 def ignore_failed_sync() -> Iterator[None]:
     """A sync of the journal that fails counts as done."""
     sync_journal = JournalWriter._sync_journal
@@ -136,22 +110,22 @@ def ignore_failed_sync() -> Iterator[None]:
         except OSError:
             return True
 
-    with _replaced(JournalWriter, "_sync_journal", brave):
+    with replaced(JournalWriter, "_sync_journal", brave):
         yield
 
 
-@_plant
+@PLANTED_BUGS.plant
 def skip_direct_sync() -> Iterator[None]:
     """Segments that are to be synced directly are not."""
 
     def unsynced(self: JournalWriter, state: JournaledLog) -> None:
         state.unsynced = {}
 
-    with _replaced(JournalWriter, "_sync_segments", unsynced):
+    with replaced(JournalWriter, "_sync_segments", unsynced):
         yield
 
 
-@_plant
+@PLANTED_BUGS.plant
 def forget_segment_directory_sync() -> Iterator[None]:
     """The directory of a log is not synced after a segment was created in it."""
     sync_segments, run = JournalWriter._sync_segments, Flush.run
@@ -165,20 +139,20 @@ def forget_segment_directory_sync() -> Iterator[None]:
             run(self)
 
     with (
-        _replaced(JournalWriter, "_sync_segments", sync_files_only),
-        _replaced(Flush, "run", flush_files_only),
+        replaced(JournalWriter, "_sync_segments", sync_files_only),
+        replaced(Flush, "run", flush_files_only),
     ):
         yield
 
 
-@_plant
+@PLANTED_BUGS.plant
 def checkpoint_without_flush() -> Iterator[None]:
     """A checkpoint lets the journal go without a sync of the segments."""
-    with _replaced(Journal, "run_flush", lambda self, log, flush: None):
+    with replaced(Journal, "run_flush", lambda self, log, flush: None):
         yield
 
 
-@_plant
+@PLANTED_BUGS.plant
 def drop_last_frame_of_group() -> Iterator[None]:
     """The last batches of a group do not get into the journal."""
     sync_journal = JournalWriter._sync_journal
@@ -192,94 +166,94 @@ def drop_last_frame_of_group() -> Iterator[None]:
             self._end_lsn -= size_bytes
         return sync_journal(self)
 
-    with _replaced(JournalWriter, "_sync_journal", shortened):
+    with replaced(JournalWriter, "_sync_journal", shortened):
         yield
 
 
 # Metadata
 
 
-@_plant
+@PLANTED_BUGS.plant
 def answer_before_metadata_is_committed() -> Iterator[None]:
     """The controller answers when it has decided."""
     ask = Controller.ask
 
     def hasty(self: Controller, body: Message, context: RequestContext | None) -> Promise[Any]:
         answer = ask(self, body, context)
-        in_flight = [*self._metadata._appended, *self._metadata._waiting]
+        appended = [each for group in self._metadata._appended for each in group]
+        in_flight = [*appended, *self._metadata._waiting]
         if in_flight and not answer.is_done:
             proposal = in_flight[-1]
             proposal.committed.resolve(None)
             proposal.committed = Promise()
         return answer
 
-    with _replaced(Controller, "ask", hasty):
+    with replaced(Controller, "ask", hasty):
         yield
 
 
-@_plant
+@PLANTED_BUGS.plant
 def keep_what_did_not_commit() -> Iterator[None]:
     """Decisions go on from a change that has failed."""
-    fail_in_flight = MetadataLog._fail_in_flight
+    fail_waiting = MetadataLog._fail_waiting
 
     def stubborn(self: MetadataLog, error: ApiError) -> None:
         latest = self.latest
-        fail_in_flight(self, error)
+        fail_waiting(self, error)
         self.latest = latest
 
-    with _replaced(MetadataLog, "_fail_in_flight", stubborn):
+    with replaced(MetadataLog, "_fail_waiting", stubborn):
         yield
 
 
-@_plant
+@PLANTED_BUGS.plant
 def forget_proposals_that_fail() -> Iterator[None]:
     """Nobody is told that a change of the metadata has failed."""
 
     def silent(self: MetadataLog, error: ApiError) -> None:
-        self._appended = []
         self._waiting.clear()
         self._waiting_records = 0
-        self.latest = self._committed
+        self.latest = self.image
 
-    with _replaced(MetadataLog, "_fail_in_flight", silent):
+    with replaced(MetadataLog, "_fail_waiting", silent):
         yield
 
 
-@_plant
+@PLANTED_BUGS.plant
 def skip_metadata_sync() -> Iterator[None]:
     """The metadata log is written and not synced."""
-    append = QuorumOfOne.append
+    prepare_sync = ReplicatedLog.prepare_sync
 
-    def unsynced(self: QuorumOfOne, batches: bytearray, epoch: int, done: Any) -> int:
-        self._files = _WithoutSyncs(self._log.files, "fdatasync")
-        return append(self, batches, epoch, done)
+    def unsynced(self: ReplicatedLog) -> Any:
+        self._files = _WithoutSyncs(self.log.files, "fdatasync")
+        return prepare_sync(self)
 
-    with _replaced(QuorumOfOne, "append", unsynced):
+    with replaced(ReplicatedLog, "prepare_sync", unsynced):
         yield
 
 
 # Recovery
 
 
-@_plant
+@PLANTED_BUGS.plant
 def skip_crc_in_recovery() -> Iterator[None]:
     """Recovery takes batches at their word."""
 
     def stored_crc(buffer: memoryview, at: int, size_bytes: int) -> int:
         return int.from_bytes(buffer[at + _CRC_AT : at + _CRC_AT + 4], "big")
 
-    with _replaced(batch_scan, "compute_crc", stored_crc):
+    with replaced(batch_scan, "compute_crc", stored_crc):
         yield
 
 
-@_plant
+@PLANTED_BUGS.plant
 def skip_journal_replay() -> Iterator[None]:
     """Recovery does not replay the journal."""
-    with _replaced(recovery, "replay_frame", lambda log, frame: None):
+    with replaced(recovery, "replay_frame", lambda log, frame: None):
         yield
 
 
-@_plant
+@PLANTED_BUGS.plant
 def skip_last_journal_frame() -> Iterator[None]:
     """Recovery leaves the last frame of the journal out."""
     group_by_partition = recovery._group_by_partition
@@ -287,11 +261,11 @@ def skip_last_journal_frame() -> Iterator[None]:
     def all_but_last(frames: list[Frame]) -> object:
         return group_by_partition(frames[:-1])
 
-    with _replaced(recovery, "_group_by_partition", all_but_last):
+    with replaced(recovery, "_group_by_partition", all_but_last):
         yield
 
 
-@_plant
+@PLANTED_BUGS.plant
 def truncate_too_much_in_recovery() -> Iterator[None]:
     """Recovery cuts one batch too many off a log."""
     sync = recovery._DirectoryRecovery._sync
@@ -301,21 +275,21 @@ def truncate_too_much_in_recovery() -> Iterator[None]:
             log.truncate_to(log.log_end_offset - 1)
         sync(self, log, recovery_point)
 
-    with _replaced(recovery._DirectoryRecovery, "_sync", cut_and_sync):
+    with replaced(recovery._DirectoryRecovery, "_sync", cut_and_sync):
         yield
 
 
-@_plant
+@PLANTED_BUGS.plant
 def trust_every_shutdown() -> Iterator[None]:
     """Every shutdown counts as clean, so that nothing is recovered."""
-    with _replaced(recovery, "take_clean_shutdown", lambda files, directory: True):
+    with replaced(recovery, "take_clean_shutdown", lambda files, directory: True):
         yield
 
 
 # Producers
 
 
-@_plant
+@PLANTED_BUGS.plant
 def forget_producers_at_restart() -> Iterator[None]:
     """What a log knows of its producers is gone after a start."""
 
@@ -323,13 +297,13 @@ def forget_producers_at_restart() -> Iterator[None]:
         pass
 
     with (
-        _replaced(SnapshotFiles, "load", nothing),
-        _replaced(log_loading, "replay", nothing),
+        replaced(SnapshotFiles, "load", nothing),
+        replaced(log_loading, "replay", nothing),
     ):
         yield
 
 
-@_plant
+@PLANTED_BUGS.plant
 def forget_producers_of_snapshot() -> Iterator[None]:
     """A snapshot of producers lacks the last batch of each."""
     take = SnapshotFiles.take
@@ -343,11 +317,11 @@ def forget_producers_of_snapshot() -> Iterator[None]:
             shortened.producers[state.producer_id] = copied
         return take(self, shortened)
 
-    with _replaced(SnapshotFiles, "take", take_without_last):
+    with replaced(SnapshotFiles, "take", take_without_last):
         yield
 
 
-@_plant
+@PLANTED_BUGS.plant
 def accept_duplicates() -> Iterator[None]:
     """A batch that was sent again is appended again."""
     check_batch = ProducerState.check_batch
@@ -356,14 +330,14 @@ def accept_duplicates() -> Iterator[None]:
         check_batch(self, *arguments)
         return None
 
-    with _replaced(ProducerState, "check_batch", lenient):
+    with replaced(ProducerState, "check_batch", lenient):
         yield
 
 
 # Reading
 
 
-@_plant
+@PLANTED_BUGS.plant
 def serve_above_high_watermark() -> Iterator[None]:
     """Consumers are given records that are not durable yet."""
     read = Partition.read
@@ -376,11 +350,11 @@ def serve_above_high_watermark() -> Iterator[None]:
         finally:
             self.state.high_watermark = high_watermark
 
-    with _replaced(Partition, "read", read_all):
+    with replaced(Partition, "read", read_all):
         yield
 
 
-@_plant
+@PLANTED_BUGS.plant
 def answer_with_batch_before() -> Iterator[None]:
     """A second read at the same offset gives the batch before it."""
     read = Log.read
@@ -396,11 +370,11 @@ def answer_with_batch_before() -> Iterator[None]:
                 pass
         return read(self, offset, *arguments, **options)
 
-    with _replaced(Log, "read", read_before):
+    with replaced(Log, "read", read_before):
         yield
 
 
-@_plant
+@PLANTED_BUGS.plant
 def read_beyond_a_gap() -> Iterator[None]:
     """Now and then a read leaves a batch out."""
     read = Log.read
@@ -411,14 +385,14 @@ def read_beyond_a_gap() -> Iterator[None]:
             return read(self, offset + 4, size, max_offset, **options)
         return read(self, offset, size, max_offset, **options)
 
-    with _replaced(Log, "read", read_later):
+    with replaced(Log, "read", read_later):
         yield
 
 
 # Answers
 
 
-@_plant
+@PLANTED_BUGS.plant
 def answer_out_of_order() -> Iterator[None]:
     """Of several answers that are ready, the last leaves first."""
     put_out = Pipeline.put_out
@@ -428,11 +402,11 @@ def answer_out_of_order() -> Iterator[None]:
             self.pending.reverse()
         return put_out(self)
 
-    with _replaced(Pipeline, "put_out", reversed_answers):
+    with replaced(Pipeline, "put_out", reversed_answers):
         yield
 
 
-@_plant
+@PLANTED_BUGS.plant
 def answer_twice() -> Iterator[None]:
     """Now and then an answer is sent a second time."""
     respond = Pipeline.respond
@@ -443,11 +417,11 @@ def answer_twice() -> Iterator[None]:
         if next(answers) % 20 == 0:
             respond(self, request, response)
 
-    with _replaced(Pipeline, "respond", respond_twice):
+    with replaced(Pipeline, "respond", respond_twice):
         yield
 
 
-@_plant
+@PLANTED_BUGS.plant
 def lose_a_waiter() -> Iterator[None]:
     """A producer is not answered when a consumer waits for the same partition."""
     wait = DelayedProduce.wait
@@ -463,11 +437,11 @@ def lose_a_waiter() -> Iterator[None]:
         if not any(isinstance(waiter, DelayedFetch) for _, _, waiter, _ in waits):
             wait(self, waiting, acks, appended, deadline)
 
-    with _replaced(DelayedProduce, "wait", wait_unless_polled):
+    with replaced(DelayedProduce, "wait", wait_unless_polled):
         yield
 
 
-@_plant
+@PLANTED_BUGS.plant
 def strand_a_promise() -> Iterator[None]:
     """Now and then nobody hears that a promise is settled."""
     then = Promise.then
@@ -477,19 +451,19 @@ def strand_a_promise() -> Iterator[None]:
         following = then(self, make)
         return Promise() if next(chains) % 40 == 0 else following
 
-    with _replaced(Promise, "then", then_or_never):
+    with replaced(Promise, "then", then_or_never):
         yield
 
 
-@_plant
+@PLANTED_BUGS.plant
 def forget_long_polls() -> Iterator[None]:
     """A fetch that waits is not woken by new records."""
 
-    with _replaced(DelayedFetch, "reached", lambda self, place: None):
+    with replaced(DelayedFetch, "reached", lambda self, place: None):
         yield
 
 
-@_plant
+@PLANTED_BUGS.plant
 def forget_backlog() -> Iterator[None]:
     """Requests that have to wait for an earlier one are dropped."""
     held = FrameReader.held
@@ -499,5 +473,5 @@ def forget_backlog() -> Iterator[None]:
             pass
         return held(self)
 
-    with _replaced(FrameReader, "held", drop_held):
+    with replaced(FrameReader, "held", drop_held):
         yield

@@ -9,9 +9,7 @@ stuck for ever. In the end all partitions are read and the whole history is chec
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable
 
-from tidelog.testing.history import Outcome
 from tidelog.testing.simulation.client import SimulatedClient
 from tidelog.testing.simulation.disk import DiskFaults
 from tidelog.testing.simulation.fault_options import FaultOptions
@@ -22,6 +20,7 @@ from tidelog.testing.simulation.node import DATA, SimulatedNode
 from tidelog.testing.simulation.options import Options
 from tidelog.testing.simulation.result import Result
 from tidelog.testing.simulation.simulation import SECOND_US, NoEndInSight, Simulation
+from tidelog.testing.simulation.workbench import Workbench
 from tidelog.testing.simulation.workloads.compaction import Compaction
 from tidelog.testing.simulation.workloads.groups import Groups
 from tidelog.testing.simulation.workloads.long_polls import LongPolls
@@ -30,7 +29,7 @@ from tidelog.testing.simulation.workloads.records import Records
 from tidelog.testing.simulation.workloads.rude_clients import RudeClients
 from tidelog.testing.simulation.workloads.topic_changes import TopicChanges
 from tidelog.testing.simulation.workloads.transactions import Transactions
-from tidelog.testing.simulation.workloads.workload import DrawnWorkload, Workload
+from tidelog.testing.simulation.workloads.workload import DrawnWorkload
 from tidelog.testing.simulation.workloads.workspace import Workspace
 
 _WORKLOADS: tuple[type[DrawnWorkload], ...] = (
@@ -42,8 +41,6 @@ _WORKLOADS: tuple[type[DrawnWorkload], ...] = (
     TopicChanges,
 )
 _MAY_TAKE_LONG = frozenset({"JoinGroupRequest", "SyncGroupRequest"})
-_SETTLE_S_MAX = 60
-"""So long may it take until everything has come to its end once the faults have stopped."""
 
 
 class Scenario:
@@ -79,19 +76,17 @@ class Scenario:
             ],
             store_options=self.fault_options.store_options,
         )
-        self.faults = FaultSchedule(
-            simulation, self.network, self.node, options, self.fault_options
-        )
-        self.clients: list[SimulatedClient] = []
-        self.workloads: list[Workload] = [
+        self.faults = FaultSchedule(simulation, self.node, options, self.fault_options)
+        self.bench = Workbench(simulation, lambda: bool(self.faults.failures or self.node.bugs))
+        self.bench.workloads += [
             kind(Workspace(self._make_client), options)
             for kind in _WORKLOADS
             if kind.is_drawn(options)
         ]
-        self.workloads.append(LongPolls(Workspace(self._make_client)))
+        self.bench.workloads.append(LongPolls(Workspace(self._make_client)))
         if self.fault_options.rude_clients:
             workspace = Workspace(self._make_client)
-            self.workloads.append(RudeClients(workspace, self.fault_options.rude_clients))
+            self.bench.workloads.append(RudeClients(workspace, self.fault_options.rude_clients))
         self.failures: list[str] = []
 
     def run(self) -> Result:
@@ -107,30 +102,22 @@ class Scenario:
         if not self.node.start():
             self.failures.append(f"the first start failed: {self.node.start_error}")
             return
-        for workload in self.workloads:
-            workload.start()
+        self.bench.start()
         self.faults.arrange()
-        simulation.run_until(int(options.duration_s * SECOND_US), unless=self._has_failed)
-        if self._has_failed():
+        simulation.run_until(int(options.duration_s * SECOND_US), unless=self.bench.has_failed)
+        if self.bench.has_failed():
             return
+        simulation.trace("faults", "end")
+        self.network.end_faults()
         self.faults.end()
-        for workload in self.workloads:
-            workload.workspace.is_over = True
-        self._wait_for("all clients to finish", self._clients_are_done)
-        if self._has_failed():
-            return
-        for workload in self.workloads:
-            workload.wind_up()
-        self._wait_for("the last readers", self._clients_are_done)
-        if not self._has_failed():
-            self._check()
+        self.bench.finish()
 
     # The clients
 
     def _make_client(self, name: str) -> SimulatedClient:
         client = SimulatedClient(self.simulation, self.network, name, self.node.address)
         client.on_timeout = lambda request, begun_us: self._timed_out(client, request, begun_us)
-        self.clients.append(client)
+        self.bench.clients.append(client)
         return client
 
     # What must hold
@@ -141,49 +128,16 @@ class Scenario:
         if self.node.is_alive and begun_us >= well_since_us and request not in _MAY_TAKE_LONG:
             client.problem(f"no answer to a {request} within {client.timeout_s:g} s")
 
-    def _has_failed(self) -> bool:
-        return bool(
-            self.failures
-            or self.faults.failures
-            or self.node.bugs
-            or any(client.problems for client in self.clients)
-            or any(workload.workspace.problems for workload in self.workloads)
-        )
-
-    def _clients_are_done(self) -> bool:
-        return all(task.is_done for client in self.clients for task in client.tasks)
-
-    def _wait_for(self, what: str, holds: Callable[[], bool]) -> None:
-        deadline_us = self.simulation.now_us + _SETTLE_S_MAX * SECOND_US
-        self.simulation.run_until(deadline_us, unless=lambda: holds() or self._has_failed())
-        if not holds() and not self._has_failed():
-            stuck = {task.name for c in self.clients for task in c.tasks if not task.is_done}
-            self.failures.append(
-                f"{_SETTLE_S_MAX} s were not enough for {what}: {', '.join(sorted(stuck))}"
-            )
-
-    def _check(self) -> None:
-        for client in self.clients:
-            for task in client.tasks:
-                if task.error is not None:
-                    self.failures.append(f"{client.name}: {task.error!r}")
-            if client.errors.getvalue():
-                self.failures.append(f"{client.name}: {client.errors.getvalue()}")
-        for workload in self.workloads:
-            self.failures += workload.failures()
-
     def _result(self) -> Result:
-        history = [each for workload in self.workloads for each in workload.workspace.history]
-        acknowledged = sum(len(each.sends) for each in history if each.outcome is Outcome.OK)
-        self.simulation.trace("scenario", f"acknowledged {acknowledged}")
+        counts = self.bench.counts()
+        self.simulation.trace("scenario", f"acknowledged {counts['acknowledged']}")
         return Result(
             seed=self.simulation.seed,
             options=f"{self.options}; faults: {self.fault_options}",
             failures=[
                 *self.failures,
                 *self.faults.failures,
-                *(each for workload in self.workloads for each in workload.workspace.problems),
-                *(each for client in self.clients for each in client.problems),
+                *self.bench.failures,
                 *self.node.bugs,
             ],
             trace_digest=self.simulation.trace_digest(),
@@ -191,8 +145,7 @@ class Scenario:
             simulated_s=self.simulation.now_us / SECOND_US,
             events=self.simulation.events_run,
             counts={
-                "acknowledged": acknowledged,
-                "polled": sum(len(poll) for each in history for poll in each.polls),
+                **counts,
                 "lives": self.node.lives,
                 **self.simulation.counts,
             },

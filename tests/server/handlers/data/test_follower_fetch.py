@@ -71,6 +71,50 @@ def test_a_fetch_that_is_refused_says_nothing_about_the_follower(
         assert partition.high_watermark == 3
 
 
+def test_a_node_that_is_no_replica_is_told_to_try_again(
+    served: RunningNode, partition: Partition
+) -> None:
+    """With the right epoch it may be one that the leader has not heard of yet."""
+    with served.client() as client:
+        for leader_epoch, code in (
+            (5, ErrorCode.UNKNOWN_LEADER_EPOCH),
+            (-1, ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        ):
+            request = fetch(2, leader_epoch=leader_epoch)
+            request.replica_id = 9
+            (row,) = rows(client.call(request, VERSION)).values()
+            assert row.error_code == code
+
+
+def test_a_write_is_not_acknowledged_when_the_in_sync_set_has_become_too_small(
+    served: RunningNode,
+) -> None:
+    served.create_topic("safe", min_insync_replicas="2")
+    partition = served.call(lambda: served.node.partitions.get("safe", 0))
+    assert partition is not None
+    image = served.node.image.topics_by_name["safe"].partitions[0]
+    two = image._replace(replicas=(1, FOLLOWER), isr=(1, FOLLOWER), leader_epoch=5)
+    served.call(lambda: partition.lead(two._replace(partition_epoch=5), 0))
+
+    def follower_gets_it_and_leaves() -> None:
+        partition.record_follower_fetch(FOLLOWER, 1, 0, 0)
+        assert partition.high_watermark == 1
+        partition.lead(two._replace(isr=(1,), partition_epoch=6), 0)
+
+    with served.client() as client:
+        client.send(produce_request("safe", {0: batch(b"a")}), 9)
+        wait_until(lambda: partition.log.durable_offset == 1)
+        served.call(follower_gets_it_and_leaves)
+        (row,) = client.receive()[1].responses[0].partition_responses
+        assert row.error_code == ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+        (row,) = (
+            client.call(produce_request("safe", {0: batch(b"b")}), 9)
+            .responses[0]
+            .partition_responses
+        )
+        assert row.error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+
+
 def test_a_long_poll_of_a_follower_is_woken_by_an_append(
     served: RunningNode, partition: Partition
 ) -> None:

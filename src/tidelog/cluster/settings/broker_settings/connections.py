@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from tidelog.cluster.settings.broker_settings.rows import (
-    ALONE,
     INT,
     LIST,
     LONG,
@@ -22,6 +21,7 @@ _ONLY_PLAINTEXT = (
     "connections are not encrypted or authenticated, and nothing must look as if they were"
 )
 _BY_SIZE = "queued.max.request.bytes bounds what waits, by size"
+_OWN_DEADLINES = "requests between nodes have deadlines of their own"
 _LEAVE_AT_ONCE = "finished requests leave at once"
 
 CONNECTIONS = (
@@ -45,8 +45,11 @@ CONNECTIONS = (
         "Listeners that start before the others.",
         _ALL_TOGETHER,
     ),
-    meaningless(
-        "inter.broker.listener.name", STRING, None, "The listener that other brokers use.", ALONE
+    used(
+        "inter.broker.listener.name",
+        STRING,
+        None,
+        "The listener that other brokers use; the first one that is no controller's unless set.",
     ),
     refused(
         "security.inter.broker.protocol",
@@ -103,14 +106,14 @@ CONNECTIONS = (
         LONG,
         "10000",
         "How long connecting to another node may take at first.",
-        ALONE,
+        _OWN_DEADLINES,
     ),
     meaningless(
         "socket.connection.setup.timeout.max.ms",
         LONG,
         "30000",
         "How long connecting to another node may take at most.",
-        ALONE,
+        _OWN_DEADLINES,
     ),
     used(
         "queued.max.request.bytes",
@@ -141,7 +144,13 @@ CONNECTIONS = (
         "How many partitions one DescribeTopicPartitions answers.",
         minimum=1,
     ),
-    meaningless("request.timeout.ms", INT, "30000", "How long the broker waits for others.", ALONE),
+    meaningless(
+        "request.timeout.ms",
+        INT,
+        "30000",
+        "How long the broker waits for others.",
+        _OWN_DEADLINES,
+    ),
     constant(
         "num.network.threads",
         INT,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from tidelog.cluster.settings.broker_settings.rows import (
-    ALONE,
     BOOLEAN,
     CLASS,
     INT,
@@ -16,7 +15,11 @@ from tidelog.cluster.settings.broker_settings.rows import (
     used,
 )
 
-_BOTH_ROLES = "every node is broker and controller at once"
+_NO_LINGER = "records that come together are written together, and none waits for another"
+_OWN_DEADLINES = "requests between nodes have deadlines of their own"
+_NO_EVENT_LOG = "the controller does not time its events"
+_TOLD_AT_ONCE = "the controller is told of a failed directory at once"
+_NO_IDLE_RECORDS = "an idle controller writes nothing"
 _METADATA_PLACE = "the metadata log lies in the first of log.dirs"
 _NO_CORDON = "directories cannot be cordoned"
 _METADATA_SIZE = "snapshots keep the metadata log small by themselves"
@@ -25,109 +28,108 @@ _ONLY_STABLE = "only finished versions are built in"
 _NO_PROVIDERS = "values are taken as they are written"
 _NO_JAVA_CLASSES = "Java classes cannot be loaded"
 
+
+def _roles(roles: list[str]) -> str | None:
+    unknown = [role for role in roles if role not in ("broker", "controller")]
+    if unknown:
+        return f"{unknown[0]} is no role; the roles are broker and controller"
+    return None if roles else "A node needs a role: broker, controller or both"
+
+
 NODE = (
     used("node.id", INT, None, "The number of this node in the cluster; 1 unless set.", minimum=0),
     used("broker.id", INT, "-1", "An older name of node.id."),
     used("broker.rack", STRING, None, "Where this node stands; replicas go to different racks."),
-    refused(
+    used(
         "process.roles",
         LIST,
         "broker,controller",
-        "What this node does.",
-        _BOTH_ROLES,
-        allows=lambda roles: set(roles) == {"broker", "controller"},
+        "What this node does: broker, controller or both.",
+        validator=_roles,
     ),
     used(
         "controller.listener.names",
         LIST,
         None,
-        "Listeners of a Kafka controller; not opened, for the controller is part of this node.",
+        "The listeners that serve the controller and the quorum and nothing else; without it every "
+        "listener serves the controller too. A node that is only a broker names the controllers' "
+        "listener here, which it does not have itself.",
     ),
-    refused(
+    used(
         "controller.quorum.voters",
         LIST,
         "",
-        "The voters of the controller quorum, as id@host:port; one at most.",
-        ALONE,
-        allows=lambda voters: len(voters) == 1,
+        "The voters of a quorum whose members are fixed, as id@host:port; the same on all nodes.",
     ),
-    refused(
+    used(
         "controller.quorum.bootstrap.servers",
         LIST,
         "",
-        "Where controllers are found, as host:port; one at most.",
-        ALONE,
-        allows=lambda servers: len(servers) == 1,
+        "Where nodes of the quorum are found, as host:port; its voters are in its own log.",
     ),
-    refused(
+    used(
         "controller.quorum.auto.join.enable",
         BOOLEAN,
         "false",
-        "Whether a controller adds itself to the voters.",
-        ALONE,
+        "Whether a controller adds itself to the voters while there are fewer than "
+        "controller.quorum.voters.max.",
     ),
     meaningless(
         "controller.quorum.append.linger.ms",
         INT,
         "25",
         "How long the leader of the quorum waits for more records before it writes.",
-        ALONE,
+        _NO_LINGER,
         minimum=0,
     ),
-    meaningless(
+    used(
         "controller.quorum.election.backoff.max.ms",
         INT,
         "1000",
         "The longest pause between two elections.",
-        ALONE,
         minimum=0,
     ),
-    meaningless(
+    used(
         "controller.quorum.election.timeout.ms",
         INT,
         "1000",
         "How long a candidate waits for votes.",
-        ALONE,
         minimum=0,
     ),
-    meaningless(
+    used(
         "controller.quorum.fetch.max.bytes",
         INT,
         "1048576",
-        "How much a voter fetches of the metadata log at once.",
-        ALONE,
+        "How much a node fetches of the metadata log at once.",
         minimum=1,
     ),
-    meaningless(
+    used(
         "controller.quorum.fetch.snapshot.max.bytes",
         INT,
         "1048576",
-        "How much a voter fetches of a snapshot at once.",
-        ALONE,
+        "How much a node fetches of a snapshot at once.",
         minimum=1,
     ),
-    meaningless(
+    used(
         "controller.quorum.fetch.timeout.ms",
         INT,
         "2000",
-        "After how long without a fetch there is an election.",
-        ALONE,
+        "A voter that fetches nothing from the leader for this long calls an election; a leader "
+        "that no majority has fetched from for one and a half times as long resigns.",
         minimum=0,
     ),
-    meaningless(
+    used(
         "controller.quorum.request.timeout.ms",
         INT,
         "2000",
-        "How long a voter waits for an answer.",
-        ALONE,
+        "How long a node of the quorum waits for an answer.",
         minimum=0,
     ),
-    meaningless(
+    used(
         "controller.quorum.retry.backoff.ms",
         INT,
         "20",
-        "How long a voter waits before it asks again.",
-        ALONE,
+        "How long a node of the quorum waits before it asks again.",
         minimum=0,
     ),
     meaningless(
@@ -135,28 +137,38 @@ NODE = (
         INT,
         "30000",
         "The socket timeout between controller and brokers.",
-        ALONE,
+        _OWN_DEADLINES,
     ),
-    meaningless(
+    used(
         "initial.broker.registration.timeout.ms",
         INT,
         "60000",
-        "How long a broker tries to register.",
-        ALONE,
+        "How long a broker that starts tries to register with the controller before it gives up.",
     ),
-    meaningless(
-        "broker.heartbeat.interval.ms", INT, "2000", "How often brokers send heartbeats.", ALONE
+    used(
+        "broker.heartbeat.interval.ms",
+        INT,
+        "2000",
+        "How often a broker sends a heartbeat to the controller.",
     ),
-    meaningless("broker.session.timeout.ms", INT, "9000", "When a silent broker is fenced.", ALONE),
-    meaningless(
-        "controlled.shutdown.enable", BOOLEAN, "true", "Whether leaders move before a stop.", ALONE
+    used(
+        "broker.session.timeout.ms",
+        INT,
+        "9000",
+        "A broker whose heartbeats stay away for this long is fenced.",
+    ),
+    used(
+        "controlled.shutdown.enable",
+        BOOLEAN,
+        "true",
+        "Whether a broker that stops hands its leaderships over first.",
     ),
     meaningless(
         "controller.performance.always.log.threshold.ms",
         LONG,
         "2000",
         "From which duration the controller logs each event.",
-        ALONE,
+        _NO_EVENT_LOG,
         minimum=0,
         hidden=True,
     ),
@@ -165,7 +177,7 @@ NODE = (
         LONG,
         "60000",
         "How often the controller logs its slowest events.",
-        ALONE,
+        _NO_EVENT_LOG,
         minimum=100,
         hidden=True,
     ),
@@ -178,7 +190,7 @@ NODE = (
         LONG,
         "30000",
         "How long a broker may take to tell of a failed directory.",
-        ALONE,
+        _TOLD_AT_ONCE,
         minimum=1,
     ),
     used(
@@ -215,7 +227,7 @@ NODE = (
         INT,
         "500",
         "How often an idle controller writes a record.",
-        ALONE,
+        _NO_IDLE_RECORDS,
         minimum=0,
     ),
     meaningless(

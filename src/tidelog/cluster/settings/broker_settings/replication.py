@@ -2,46 +2,55 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tidelog.cluster.settings.broker_settings.rows import (
     ALONE,
     BOOLEAN,
     INT,
     LONG,
+    ONE_LOOP,
     STRING,
     meaningless,
+    used,
 )
 
 _ONE_CHECKPOINT = "all of it is written every log.flush.offset.checkpoint.interval.ms"
 
+_SELECTORS = ("LeaderSelector", "RackAwareReplicaSelector")
+_SELECTOR_PACKAGE = "org.apache.kafka.common.replica."
+
+
+def _replica_selector(value: Any) -> str | None:
+    if not value or value.removeprefix(_SELECTOR_PACKAGE) in _SELECTORS:
+        return None
+    return f"There is no such selector here; there are {' and '.join(_SELECTORS)}"
+
+
 REPLICATION = (
-    meaningless(
+    used(
         "replica.lag.time.max.ms",
         LONG,
         "30000",
         "After how long a follower that has not caught up is out of sync.",
-        ALONE,
     ),
-    meaningless(
+    used(
         "replica.fetch.backoff.ms",
         INT,
         "1000",
         "How long a follower waits after a failed fetch.",
-        ALONE,
         minimum=0,
     ),
-    meaningless(
+    used(
         "replica.fetch.max.bytes",
         INT,
         "1048576",
         "A follower's fetch per partition.",
-        ALONE,
         minimum=0,
     ),
-    meaningless("replica.fetch.min.bytes", INT, "1", "A follower's least fetch.", ALONE),
-    meaningless("replica.fetch.wait.max.ms", INT, "500", "A follower's longest wait.", ALONE),
-    meaningless(
-        "replica.fetch.response.max.bytes", INT, "10485760", "A follower's fetch.", ALONE, minimum=0
-    ),
+    used("replica.fetch.min.bytes", INT, "1", "A follower's least fetch."),
+    used("replica.fetch.wait.max.ms", INT, "500", "A follower's longest wait."),
+    used("replica.fetch.response.max.bytes", INT, "10485760", "A follower's fetch.", minimum=0),
     meaningless(
         "replica.high.watermark.checkpoint.interval.ms",
         LONG,
@@ -49,43 +58,54 @@ REPLICATION = (
         "How often high watermarks are written.",
         _ONE_CHECKPOINT,
     ),
-    meaningless(
+    used(
         "replica.selector.class",
         STRING,
         None,
-        "The class that chooses which replica a consumer reads from.",
-        ALONE,
+        "The class that chooses which replica a consumer reads from: RackAwareReplicaSelector for "
+        "one in the consumer's rack, else the leader.",
+        validator=_replica_selector,
     ),
     meaningless(
-        "replica.socket.receive.buffer.bytes", INT, "65536", "SO_RCVBUF of followers.", ALONE
+        "replica.socket.receive.buffer.bytes",
+        INT,
+        "65536",
+        "SO_RCVBUF of followers.",
+        "the kernel sizes the buffers of connections to other nodes",
+    ),
+    used(
+        "replica.socket.timeout.ms",
+        INT,
+        "30000",
+        "After how long a leader's node that does not answer a follower is given up.",
     ),
     meaningless(
-        "replica.socket.timeout.ms", INT, "30000", "The socket timeout of followers.", ALONE
+        "num.replica.fetchers",
+        INT,
+        "1",
+        "Fetchers per leader.",
+        ONE_LOOP,
+        minimum=1,
+        live=True,
     ),
-    meaningless(
-        "num.replica.fetchers", INT, "1", "Fetchers per leader.", ALONE, minimum=1, live=True
-    ),
-    meaningless(
+    used(
         "auto.leader.rebalance.enable",
         BOOLEAN,
         "true",
         "Whether leadership goes back to preferred leaders.",
-        ALONE,
     ),
-    meaningless(
+    used(
         "leader.imbalance.check.interval.seconds",
         LONG,
         "300",
         "How often leadership is compared with the preferred leaders.",
-        ALONE,
         minimum=1,
     ),
-    meaningless(
+    used(
         "unclean.leader.election.interval.ms",
         LONG,
         "300000",
         "How often partitions without a leader are looked at.",
-        ALONE,
         minimum=1,
         hidden=True,
     ),

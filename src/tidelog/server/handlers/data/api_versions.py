@@ -23,6 +23,7 @@ API = ApiKey.API_VERSIONS
 VERSIONS = (0, 4)
 REQUEST = ApiVersionsRequest
 NEEDS = ()  # it is how clients find out what else there is
+SERVES_BEFORE_NODE = True
 
 _SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 

@@ -2,14 +2,20 @@
 
 The answer is made twice when the client is ready to wait: what is there is read first, and when it
 is less than the client wants at least, the request waits for its partitions and reads again.
+
+A follower's fetch says how far its log is durable. That is noted once, at the first reading, and
+may move the high watermark and the in-sync set. A consumer in another rack than the leader is sent
+to a replica in its own, if the node is told to do that, and replicas that do not lead serve it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from tidelog.cluster.topic_names import CLUSTER_METADATA_TOPIC
 from tidelog.protocol.api_keys import ApiKey
+from tidelog.protocol.apis.fetch import FetchRequest
 from tidelog.protocol.errors import ApiError, ErrorCode
 from tidelog.protocol.fetch import (
     FLEXIBLE_FROM as FETCH_FLEXIBLE_FROM,
@@ -22,16 +28,21 @@ from tidelog.protocol.fetch import (
     decode_fetch_request,
     encode_fetch_response,
 )
+from tidelog.protocol.uuids import METADATA_TOPIC_ID
 from tidelog.security.acl import AclOperation, ResourceType
 from tidelog.server.delayed import DelayedFetch
+from tidelog.server.leader_hints import LeaderHints
 from tidelog.server.needs import Need, Refusal, cluster
 from tidelog.server.network.file_passing import pass_files
 from tidelog.server.partition_lookup import missing_partition
+from tidelog.server.replication.follower_news import FollowerWaiter
 from tidelog.server.request import RawResponse
 
 if TYPE_CHECKING:
     from tidelog.cluster.replication.partition import Partition
-    from tidelog.protocol.produce import TopicKey
+    from tidelog.promise import Promise
+    from tidelog.protocol.apis.fetch import FetchResponse
+    from tidelog.protocol.produce import NodeEndpoint, TopicKey
     from tidelog.server.fetch_sessions import CachedPartition, FetchContext
     from tidelog.server.node import Node
     from tidelog.server.request import Deferred, Request
@@ -40,8 +51,13 @@ API = ApiKey.FETCH
 VERSIONS = (4, 18)
 REQUEST = None
 FLEXIBLE_FROM = FETCH_FLEXIBLE_FROM
+SERVES_BEFORE_NODE = True  # the metadata log, to replicas of the quorum
 
 _READ_COMMITTED = 1
+# Older consumers know no replicas to read from but the leader.
+_READS_FROM_FOLLOWERS_FROM = 11
+_LEADER_HINTS_FROM = 16
+_METADATA = (METADATA_TOPIC_ID, CLUSTER_METADATA_TOPIC)
 
 
 def _topics_of_consumer(data: FetchData, version: int) -> Iterable[TopicKey]:
@@ -59,14 +75,18 @@ NEEDS = (
 )
 
 
-def handle(node: Node, request: Request, body: None) -> RawResponse | Deferred:
+def handle(
+    node: Node, request: Request, body: None
+) -> RawResponse | Deferred | Promise[FetchResponse]:
     data = decode_fetch_request(request.body, request.version)
+    if data.replica_id >= 0 and data.topics and data.topics[0][0] in _METADATA:
+        return node.metadata.quorum.ask(FetchRequest.decode(request.body, request.version))
     try:
         context = node.fetch_sessions.open(
             data, request.version >= TOPIC_IDS_FROM, request.received_ms
         )
     except ApiError as error:
-        return _encode(request, 0, error.code, 0, [])
+        return _encode(request, 0, error.code, 0, [], ())
     fetch = Fetch(node, request, data, context)
     fetch.read()
     if fetch.is_satisfied():
@@ -80,11 +100,16 @@ class Fetch:
     __slots__ = (
         "_context",
         "_data",
+        "_from_follower",
         "_has_error",
+        "_hints",
+        "_is_again",
         "_known_bytes",
         "_node",
+        "_now_ms",
         "_request",
         "_rows",
+        "_selector",
         "_size",
         "_wanted",
     )
@@ -96,15 +121,35 @@ class Fetch:
         self._request = request
         self._data = data
         self._context = context
+        is_consumer = data.replica_id < 0
+        self._from_follower = is_consumer and request.version >= _READS_FROM_FOLLOWERS_FROM
+        self._selector = node.replica_selector if self._from_follower and data.rack_id else None
+        self._hints: LeaderHints | None = None
         self._wanted: list[tuple[TopicKey, CachedPartition]] = []
-        for topic, cached in context.wanted(data):
-            if cached.partition is None or not cached.partition.is_leader:
-                cached.partition = self._find(topic, cached.wanted.partition)
-            self._wanted.append((topic, cached))
         self._rows: list[tuple[TopicKey, FetchedPartition]] = []
         self._known_bytes: dict[int, int] = {}
         self._size = 0
         self._has_error = False
+        self._is_again = False
+        self._now_ms = 0
+        if not is_consumer:
+            self._now_ms = int(node.reactor.now * 1000)
+            session = context.session
+            if session is not None and session.news is not None:
+                session.news.last_fetch_ms = self._now_ms
+        self._collect()
+
+    def _collect(self) -> None:
+        """Find the partitions that are to be read."""
+        session = self._context.session
+        news = None if session is None else session.news
+        self._wanted = wanted = []
+        for topic, cached in self._context.wanted(self._data):
+            if cached.partition is None or not cached.partition.is_leader:
+                cached.partition = self._find(topic, cached.wanted.partition)
+            if news is not None:
+                news.watch((topic, cached.wanted.partition), cached)
+            wanted.append((topic, cached))
 
     def read(self) -> None:
         """Read what is there, up to the limits; the first batch is read in any case."""
@@ -116,8 +161,9 @@ class Fetch:
         size_bytes = 0
         self._has_error = False
         self._known_bytes.clear()
+        is_consumer = data.replica_id < 0
         for place, (topic, cached) in enumerate(self._wanted):
-            if not tells_all and cached.has_nothing_new():
+            if is_consumer and not tells_all and cached.has_nothing_new():
                 continue
             wanted, partition = cached.wanted, cached.partition
             try:
@@ -133,7 +179,7 @@ class Fetch:
                 self._known_bytes[place] = row.records_size
                 size_bytes += row.records_size
                 left_bytes = max(0, left_bytes - row.records_size)
-            elif row.diverging_epoch is not None:
+            elif row.diverging_epoch is not None or row.preferred_read_replica >= 0:
                 self._has_error = True
         self._rows = rows
         self._size = size_bytes
@@ -145,8 +191,13 @@ class Fetch:
             self._size >= data.min_bytes
             or data.max_wait_ms <= 0
             or self._has_error
-            or not self._wanted
+            or (not self._wanted and not self._is_of_follower_session)
         )
+
+    @property
+    def _is_of_follower_session(self) -> bool:
+        session = self._context.session
+        return session is not None and session.news is not None
 
     def response(self) -> RawResponse:
         """The answer, with the rows that were read."""
@@ -167,14 +218,18 @@ class Fetch:
             ErrorCode.NONE,
             self._context.session_id,
             self._context.rows_to_send(rows),
+            () if self._hints is None else self._hints.endpoints,
         )
 
     def wait(self) -> Deferred:
         """Answer when the partitions have enough, or the client's time is up."""
+        if self._is_of_follower_session:
+            return self._wait_for_news()
         node = self._node
         deferred = self._request.defer()
 
         def done() -> None:
+            self._is_again = True
             self.read()
             deferred.answer(self.response())
 
@@ -201,6 +256,47 @@ class Fetch:
         deferred.on_close = delayed.cancel
         return deferred
 
+    def _wait_for_news(self) -> Deferred:
+        """The same for a follower, whose session hears of what moves."""
+        node = self._node
+        deferred = self._request.defer()
+        session = self._context.session
+        assert session is not None
+        assert session.news is not None
+        self._rows = []
+        node.metrics.delayed_fetches += 1
+
+        def done() -> None:
+            timer.cancel()
+            node.metrics.delayed_fetches -= 1
+            self._is_again = True
+            self._collect()
+            self.read()
+            deferred.answer(self.response())
+
+        def cancel() -> None:
+            if waiter.cancel():
+                timer.cancel()
+                node.metrics.delayed_fetches -= 1
+
+        waiter = FollowerWaiter(session.news, self._has_enough, done)
+        timer = node.reactor.call_later(self._data.max_wait_ms / 1000, waiter.finish)
+        deferred.on_close = cancel
+        return deferred
+
+    def _has_enough(self) -> bool:
+        """Whether all that the follower has not read is as much as it wants at least."""
+        bytes_min = self._data.min_bytes
+        if bytes_min <= 1:
+            return True
+        self._collect()
+        size_bytes = 0
+        for place in range(len(self._wanted)):
+            size_bytes += self._bytes_now(place)
+            if size_bytes >= bytes_min:
+                return True
+        return False
+
     def _find(self, topic: TopicKey, index: int) -> Partition | None:
         if isinstance(topic, str):
             return self._node.partitions.get(topic, index)
@@ -209,7 +305,7 @@ class Fetch:
     def _bytes_max(self) -> int:
         node, request = self._node, self._request
         bytes_max = node.config.fetch_max_bytes
-        if node.has_quotas:
+        if node.has_quotas and self._data.replica_id < 0:
             by_quota = node.quotas.fetch_size_bytes_max(
                 request.connection.principal, request.client_id
             )
@@ -229,6 +325,19 @@ class Fetch:
         if partition is None:
             raise missing_partition(self._node, topic, wanted.partition)
         replica_id = self._data.replica_id
+        if self._selector is not None and partition.is_leader:
+            preferred = self._selector.select(self._data.rack_id, partition, wanted.fetch_offset)
+            if preferred is not None:
+                partition.check_leader(wanted.current_leader_epoch)
+                return FetchedPartition(
+                    wanted.partition,
+                    0,
+                    partition.high_watermark,
+                    partition.last_stable_offset,
+                    partition.log_start_offset,
+                    aborted_transactions=[] if read_committed else None,
+                    preferred_read_replica=preferred,
+                )
         found = partition.read(
             wanted.fetch_offset,
             min(wanted.partition_max_bytes, left_bytes),
@@ -237,15 +346,21 @@ class Fetch:
             last_fetched_epoch=wanted.last_fetched_epoch,
             minimum_one_batch=minimum_one_batch,
             replica_id=replica_id,
+            from_follower=self._from_follower,
         )
         log_slice = found.slice
         aborted = found.aborted_transactions
         high_watermark = found.high_watermark
-        if replica_id >= 0 and found.diverging_epoch is None:
+        if replica_id >= 0 and found.diverging_epoch is None and not self._is_again:
             # Only now: a fetch of another epoch, or of a log that went another way, says nothing
             # about how far the follower is in this one.
-            partition.record_follower_fetch(
-                replica_id, wanted.fetch_offset, wanted.log_start_offset, self._request.received_ms
+            self._node.in_sync_sets.follower_fetched(
+                partition,
+                replica_id,
+                self._data.replica_epoch,
+                wanted.fetch_offset,
+                wanted.log_start_offset,
+                self._now_ms,
             )
             high_watermark = partition.high_watermark
         return FetchedPartition(
@@ -269,11 +384,10 @@ class Fetch:
         """A row with an error: it has its partition's number, and offsets where they help."""
         if partition is None or error.code != ErrorCode.OFFSET_OUT_OF_RANGE:
             leader = None
-            if partition is not None and error.code in (
-                ErrorCode.NOT_LEADER_OR_FOLLOWER,
-                ErrorCode.FENCED_LEADER_EPOCH,
-            ):
-                leader = (partition.leader, partition.leader_epoch)
+            if self._request.version >= _LEADER_HINTS_FROM:
+                if self._hints is None:
+                    self._hints = LeaderHints(self._node, self._request)
+                leader = self._hints.leader(topic, wanted.partition, error.code)
             return FetchedPartition(wanted.partition, error.code, current_leader=leader)
         return FetchedPartition(
             wanted.partition,
@@ -302,6 +416,7 @@ class Fetch:
                 current_leader_epoch=wanted.current_leader_epoch,
                 read_committed=read_committed,
                 replica_id=data.replica_id,
+                from_follower=self._from_follower,
             )
         except ApiError:
             # The answer says what is wrong, so it is due.
@@ -328,6 +443,7 @@ def _encode(
     code: ErrorCode,
     session_id: int,
     rows: list[tuple[TopicKey, FetchedPartition]],
+    endpoints: Sequence[NodeEndpoint],
 ) -> RawResponse:
     topics: dict[TopicKey, list[FetchedPartition]] = {}
     passes_files = request.connection.passes_files
@@ -340,5 +456,6 @@ def _encode(
         code,
         session_id,
         list(topics.items()),
+        endpoints,
     )
     return RawResponse(parts)  # type: ignore[arg-type]

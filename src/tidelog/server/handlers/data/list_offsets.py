@@ -28,6 +28,7 @@ REQUEST = ListOffsetsRequest
 NEEDS = (Need(AclOperation.DESCRIBE, ResourceType.TOPIC, topic_names, Refusal.ROW),)
 
 _CONSUMER = -1
+_DEBUGGER = -2  # looks at any replica
 _READ_COMMITTED = 1
 
 # Timestamps below zero stand for places, each known from some version on: the end, the start, the
@@ -51,7 +52,7 @@ def handle(node: Node, request: Request, body: ListOffsetsRequest) -> ListOffset
                 if times_asked[topic.name, each.partition_index] > 1:
                     raise ApiError(ErrorCode.INVALID_REQUEST)
                 rows.append(
-                    _row(node, request.version, topic.name, each, read_committed, is_follower)
+                    _row(node, request.version, topic.name, each, read_committed, body.replica_id)
                 )
             except ApiError as error:
                 rows.append(
@@ -86,7 +87,7 @@ def _row(
     topic: str,
     asked: ListOffsetsPartition,
     read_committed: bool,
-    is_follower: bool,
+    replica_id: int,
 ) -> ListOffsetsPartitionResponse:
     if asked.timestamp < 0:
         known_from = _SPECIAL_TIMESTAMPS_FROM_VERSION.get(asked.timestamp)
@@ -96,7 +97,8 @@ def _row(
         asked.timestamp,
         read_committed=read_committed,
         current_leader_epoch=asked.current_leader_epoch,
-        is_follower=is_follower,
+        is_follower=replica_id != _CONSUMER,
+        only_from_leader=replica_id != _DEBUGGER,
     )
     return ListOffsetsPartitionResponse(
         partition_index=asked.partition_index,

@@ -6,7 +6,7 @@ other way to say so), 1 when the leader's log has them durable, -1 when all in-s
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
@@ -38,11 +38,13 @@ from tidelog.protocol.record_batch import (
 from tidelog.protocol.topic_partition import TopicPartition
 from tidelog.security.acl import AclOperation, ResourceType
 from tidelog.server.delayed import DelayedProduce
+from tidelog.server.leader_hints import LeaderHints
 from tidelog.server.needs import Need, Refusal
 from tidelog.server.partition_lookup import missing_partition
 
 if TYPE_CHECKING:
     from tidelog.cluster.replication.partition import Partition
+    from tidelog.protocol.produce import NodeEndpoint
     from tidelog.server.node import Node
     from tidelog.server.request import Deferred, Request
 
@@ -151,7 +153,7 @@ def _append_one(
     if result.next_offset <= reached:
         return response
     delayed = DelayedProduce(
-        request, response, partial(_encode_failed, request, topic, index), metrics
+        request, response, partial(_encode_failed, node, request, topic, index), metrics
     )
     deadline = node.reactor.now + timeout_ms / 1000
     delayed.wait(node.waiting, acks, [(0, partition, result.next_offset)], deadline)
@@ -159,9 +161,11 @@ def _append_one(
 
 
 def _encode_failed(
-    request: Request, topic: TopicKey, index: int, errors: dict[int, ErrorCode]
+    node: Node, request: Request, topic: TopicKey, index: int, errors: dict[int, ErrorCode]
 ) -> bytes:
-    return _encode(request, [_Row(topic, ProducedPartition(index, errors[0]))], 0)
+    hints = LeaderHints(node, request)
+    row = ProducedPartition(index, errors[0], current_leader=hints.leader(topic, index, errors[0]))
+    return _encode(request, [_Row(topic, row)], 0, hints.endpoints)
 
 
 class _Row(NamedTuple):
@@ -182,6 +186,7 @@ def _append_all(
     size_bytes = 0
     acks = data.acks
     metrics = node.metrics
+    hints: LeaderHints | None = None
     for topic, partitions in data.topics:
         for index, records in partitions:
             place = len(rows)
@@ -199,7 +204,8 @@ def _append_all(
                 )
             except ApiError as error:
                 metrics.produce_errors += 1
-                row = _error_row(node, topic, index, error, request.version)
+                hints = hints or LeaderHints(node, request)
+                row = _error_row(node, topic, index, error, request.version, hints)
                 rows.append(_Row(topic, row))
                 continue
             size_bytes += result.size_bytes
@@ -219,15 +225,17 @@ def _append_all(
     if not acks:
         _end_without_answer(request, rows)
         return None
-    response = _encode(request, rows, throttle_ms)
+    response = _encode(request, rows, throttle_ms, () if hints is None else hints.endpoints)
     if not appended:
         return response
 
     def failed(errors: dict[int, ErrorCode]) -> bytes:
+        all_hints = hints or LeaderHints(node, request)
         for place, code in errors.items():
             topic, row = rows[place]
-            rows[place] = _Row(topic, ProducedPartition(row.partition, code))
-        return _encode(request, rows, throttle_ms)
+            leader = all_hints.leader(topic, row.partition, code)
+            rows[place] = _Row(topic, ProducedPartition(row.partition, code, current_leader=leader))
+        return _encode(request, rows, throttle_ms, all_hints.endpoints)
 
     delayed = DelayedProduce(request, response, failed, metrics)
     delayed.wait(node.waiting, acks, appended, node.reactor.now + data.timeout_ms / 1000)
@@ -349,7 +357,7 @@ def _check_records(request: Request, partition: Partition, records: memoryview |
 
 
 def _error_row(
-    node: Node, topic: TopicKey, index: int, error: ApiError, version: int
+    node: Node, topic: TopicKey, index: int, error: ApiError, version: int, hints: LeaderHints
 ) -> ProducedPartition:
     if isinstance(error, RecordsError):
         return ProducedPartition(
@@ -359,16 +367,11 @@ def _error_row(
             error_message=error.message,
             record_errors=error.record_errors,
         )
-    leader = None
-    if error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
-        if isinstance(topic, bytes):
-            image = node.image.topics_by_id.get(topic)
-        else:
-            image = node.image.topics_by_name.get(topic)
-        if image is not None and index < len(image.partitions):
-            leader = (image.partitions[index].leader, image.partitions[index].leader_epoch)
     return ProducedPartition(
-        index, error.code, error_message=error.message or None, current_leader=leader
+        index,
+        error.code,
+        error_message=error.message or None,
+        current_leader=hints.leader(topic, index, error.code),
     )
 
 
@@ -405,10 +408,15 @@ def _refuse_all(request: Request, data: ProduceData, error: ApiError) -> bytes |
     return _encode(request, rows, 0)
 
 
-def _encode(request: Request, rows: list[_Row], throttle_ms: int) -> bytes:
+def _encode(
+    request: Request,
+    rows: list[_Row],
+    throttle_ms: int,
+    endpoints: Sequence[NodeEndpoint] = (),
+) -> bytes:
     topics: dict[TopicKey, list[ProducedPartition]] = {}
     for topic, row in rows:
         topics.setdefault(topic, []).append(row)
     return encode_produce_response(
-        request.version, request.correlation_id, list(topics.items()), throttle_ms
+        request.version, request.correlation_id, list(topics.items()), throttle_ms, endpoints
     )

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING
 
+from tidelog.coordinator.shard import CoordinatorResult
+from tidelog.promise import Promise
 from tidelog.protocol.api_keys import ApiKey
 from tidelog.protocol.apis.list_groups import ListGroupsRequest, ListGroupsResponse
-from tidelog.protocol.errors import ApiError, ErrorCode
+from tidelog.protocol.errors import ApiError
 from tidelog.security.acl import AclOperation, ResourceType
 from tidelog.server.needs import Need, Refusal, Unnamed, cluster
 
@@ -28,14 +31,13 @@ NEEDS = (
 )
 
 
-def handle(node: Node, request: Request, body: ListGroupsRequest) -> ListGroupsResponse:
-    host = node.groups.host
-    if host.is_loading():
-        raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-    groups = []
-    for _, shard in host.loaded_shards():
-        groups += shard.list_groups(body.states_filter, body.types_filter)
-    return ListGroupsResponse(groups=groups)
+def handle(node: Node, request: Request, body: ListGroupsRequest) -> Promise[ListGroupsResponse]:
+    listed = node.groups.host.submit_all(
+        lambda shard, now_ms: CoordinatorResult(
+            response=shard.list_groups(body.states_filter, body.types_filter)
+        )
+    )
+    return listed.then(lambda groups: ListGroupsResponse(groups=list(chain(*groups))))
 
 
 def error_response(body: ListGroupsRequest, error: ApiError) -> ListGroupsResponse:

@@ -101,7 +101,11 @@ def error_response(body: OffsetFetchRequest, error: ApiError) -> OffsetFetchResp
 
 
 def _error_group(group: OffsetFetchRequestGroup, error: ApiError) -> OffsetFetchResponseGroup:
-    return OffsetFetchResponseGroup(group_id=group.group_id, error_code=error.code)
+    code = error.code
+    if code is ErrorCode.COORDINATOR_NOT_AVAILABLE:
+        # Consumers before 3.9 give up at it, of all coordinators' answers only here.
+        code = ErrorCode.NOT_COORDINATOR
+    return OffsetFetchResponseGroup(group_id=group.group_id, error_code=code)
 
 
 def _single_group(body: OffsetFetchRequest) -> OffsetFetchRequestGroup:

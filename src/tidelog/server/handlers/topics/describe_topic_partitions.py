@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import TYPE_CHECKING
 
 from tidelog.cluster.metadata.image import MetadataImage, TopicImage
@@ -67,7 +68,14 @@ def handle(
         start = cursor.partition_index if cursor is not None and name == cursor.topic_name else 0
         end = min(len(topic.partitions), start + room)
         response.topics.append(
-            _topic_row(image, topic, start, end, request.connection.listener.name)
+            _topic_row(
+                image,
+                topic,
+                start,
+                end,
+                request.connection.listener.name,
+                node.reachability.lost,
+            )
         )
         if end < len(topic.partitions):
             response.next_cursor = Cursor(topic_name=name, partition_index=end)
@@ -101,11 +109,16 @@ def _missing_row(name: str) -> DescribeTopicPartitionsResponseTopic:
 
 
 def _topic_row(
-    image: MetadataImage, topic: TopicImage, start: int, end: int, listener: str
+    image: MetadataImage,
+    topic: TopicImage,
+    start: int,
+    end: int,
+    listener: str,
+    lost_brokers: Container[int],
 ) -> DescribeTopicPartitionsResponseTopic:
     partitions = []
     for partition in topic.partitions[start:end]:
-        view = partition_view(image, partition, listener)
+        view = partition_view(image, partition, listener, lost_brokers)
         partitions.append(
             DescribeTopicPartitionsResponsePartition(
                 partition_index=partition.partition,

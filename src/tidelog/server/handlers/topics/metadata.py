@@ -6,7 +6,7 @@ that, so that a client has the leaders after one round trip and not after a few 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Container, Iterable
 from typing import TYPE_CHECKING
 
 from tidelog.cluster.metadata.image import MetadataImage, TopicImage
@@ -137,13 +137,15 @@ def _respond(
     image = node.image
     listener = request.connection.listener.name
     operations = TOPIC_OPERATIONS if body.include_topic_authorized_operations else NOT_ASKED_FOR
+
+    def row_of(topic: TopicImage) -> MetadataResponseTopic:
+        lost = node.reachability.lost
+        return _topic_row(image, topic, listener, lost, request.version, operations)
+
     if asked is None:
-        rows = [
-            _topic_row(image, topic, listener, request.version, operations)
-            for topic in image.topics_by_name.values()
-        ]
+        rows = [row_of(topic) for topic in image.topics_by_name.values()]
     else:
-        rows = _asked_rows(image, asked, errors, listener, request.version, operations)
+        rows = _asked_rows(image, asked, errors, row_of, operations)
     return MetadataResponse(
         brokers=_broker_rows(image, listener),
         cluster_id=node.cluster_id,
@@ -175,8 +177,7 @@ def _asked_rows(
     image: MetadataImage,
     asked: list[MetadataRequestTopic],
     errors: dict[str, ErrorCode],
-    listener: str,
-    version: int,
+    row_of: Callable[[TopicImage], MetadataResponseTopic],
     operations: int,
 ) -> list[MetadataResponseTopic]:
     """One row for each topic that was asked for, however often. As Kafka does it, names do not
@@ -192,7 +193,7 @@ def _asked_rows(
         else:
             topic = image.topics_by_name.get(each.name or "")
         if topic is not None:
-            rows[key] = _topic_row(image, topic, listener, version, operations)
+            rows[key] = row_of(topic)
         elif by_id:
             rows[key] = MetadataResponseTopic(
                 error_code=ErrorCode.UNKNOWN_TOPIC_ID,
@@ -219,11 +220,16 @@ def _missing_row(name: str, errors: dict[str, ErrorCode], operations: int) -> Me
 
 
 def _topic_row(
-    image: MetadataImage, topic: TopicImage, listener: str, version: int, operations: int
+    image: MetadataImage,
+    topic: TopicImage,
+    listener: str,
+    lost_brokers: Container[int],
+    version: int,
+    operations: int,
 ) -> MetadataResponseTopic:
     partitions = []
     for partition in topic.partitions:
-        view = partition_view(image, partition, listener)
+        view = partition_view(image, partition, listener, lost_brokers)
         error = view.error
         if error is ErrorCode.LISTENER_NOT_FOUND and version < _LISTENER_NOT_FOUND_FROM:
             error = ErrorCode.LEADER_NOT_AVAILABLE

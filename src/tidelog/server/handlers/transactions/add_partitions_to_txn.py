@@ -130,6 +130,7 @@ def _carry_out(
             transaction.producer_epoch,
             partitions,
             2 if version >= _ABORTABLE_FROM else 1,
+            waits=version < _BATCHED_FROM,
         ).then(lambda code: dict.fromkeys(partitions, code))
     return done.recover(ApiError, lambda error: dict.fromkeys(partitions, error.code))
 

@@ -55,8 +55,8 @@ def error_response(body: DescribeProducersRequest, error: ApiError) -> DescribeP
 
 def _describe(node: Node, topic: str, index: int) -> PartitionResponse:
     try:
+        # Any replica tells what it knows: tools compare them.
         partition = hosted_partition(node, topic, index)
-        partition.check_leader()
     except ApiError as error:
         return _failed(index, error)
     return PartitionResponse(

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import TYPE_CHECKING
 
+from tidelog.coordinator.shard import CoordinatorResult
 from tidelog.coordinator.transaction import Transaction
+from tidelog.promise import Promise, gather
 from tidelog.protocol.api_keys import ApiKey
 from tidelog.protocol.apis.describe_transactions import (
     DescribeTransactionsRequest,
@@ -13,7 +16,7 @@ from tidelog.protocol.apis.describe_transactions import (
     TopicData,
     TransactionState,
 )
-from tidelog.protocol.errors import ApiError
+from tidelog.protocol.errors import ApiError, ErrorCode
 from tidelog.security.acl import AclOperation, ResourceType
 from tidelog.server.needs import Need, Refusal, Unnamed
 
@@ -38,10 +41,9 @@ NEEDS = (
 
 def handle(
     node: Node, request: Request, body: DescribeTransactionsRequest
-) -> DescribeTransactionsResponse:
-    return DescribeTransactionsResponse(
-        transaction_states=[_describe(node, each) for each in body.transactional_ids]
-    )
+) -> Promise[DescribeTransactionsResponse]:
+    described = gather([_describe(node, each) for each in body.transactional_ids])
+    return described.then(lambda rows: DescribeTransactionsResponse(transaction_states=rows))
 
 
 def error_response(
@@ -52,11 +54,15 @@ def error_response(
     )
 
 
-def _describe(node: Node, transactional_id: str) -> TransactionState:
-    try:
-        return _row(node.transactions.shard_of(transactional_id).describe(transactional_id))
-    except ApiError as error:
-        return _failed(transactional_id, error)
+def _describe(node: Node, transactional_id: str) -> Promise[TransactionState]:
+    if not node.transactions.host.partition_count():
+        unknown = ApiError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
+        return Promise.of(_failed(transactional_id, unknown))
+    described = node.transactions.submit(
+        transactional_id,
+        lambda shard, now_ms: CoordinatorResult(response=shard.describe(transactional_id)),
+    )
+    return described.then(_row).recover(ApiError, partial(_failed, transactional_id))
 
 
 def _row(transaction: Transaction) -> TransactionState:

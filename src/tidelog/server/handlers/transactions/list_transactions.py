@@ -4,10 +4,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from tidelog.coordinator.regex import InvalidRegex, Regex
-from tidelog.coordinator.transaction import STATUS_BY_LABEL
+from tidelog.coordinator.shard import CoordinatorResult
+from tidelog.coordinator.transaction import STATUS_BY_LABEL, Transaction
+from tidelog.coordinator.transaction_shard import TransactionShard
+from tidelog.promise import Promise
 from tidelog.protocol.api_keys import ApiKey
 from tidelog.protocol.apis.list_transactions import (
     ListTransactionsRequest,
@@ -33,23 +38,27 @@ NEEDS = (
 _KNOWN_STATES = frozenset(STATUS_BY_LABEL) | {"PrepareEpochFence"}
 
 
-def handle(node: Node, request: Request, body: ListTransactionsRequest) -> ListTransactionsResponse:
-    host = node.transactions.host
-    if host.is_loading():
-        raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-    shards = [shard for _, shard in host.loaded_shards()]
+def handle(
+    node: Node, request: Request, body: ListTransactionsRequest
+) -> Promise[ListTransactionsResponse]:
     matches = _matcher(body.transactional_id_pattern)
-    found = [
-        transaction
-        for shard in shards
-        for transaction in shard.select(
-            node.now_ms(),
+
+    def select(shard: TransactionShard, now_ms: int) -> CoordinatorResult[list[Transaction]]:
+        found = shard.select(
+            now_ms,
             states=body.state_filters,
             producer_ids=body.producer_id_filters,
             duration_ms=body.duration_filter,
             matches=matches,
         )
-    ]
+        return CoordinatorResult(response=found)
+
+    return node.transactions.host.submit_all(select).then(partial(_response, body))
+
+
+def _response(
+    body: ListTransactionsRequest, found: list[list[Transaction]]
+) -> ListTransactionsResponse:
     return ListTransactionsResponse(
         unknown_state_filters=[each for each in body.state_filters if each not in _KNOWN_STATES],
         transaction_states=[
@@ -58,7 +67,7 @@ def handle(node: Node, request: Request, body: ListTransactionsRequest) -> ListT
                 producer_id=transaction.producer_id,
                 transaction_state=transaction.status.label,
             )
-            for transaction in found
+            for transaction in chain(*found)
         ],
     )
 

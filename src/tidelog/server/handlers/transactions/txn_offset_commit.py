@@ -62,6 +62,8 @@ def handle(
 
     def verify(_: None) -> Promise[dict[TopicPartition, ErrorCode]]:
         index = node.groups.index_of(body.group_id)
+        # First of all: whoever does not coordinate the group must add nothing to the transaction.
+        node.groups.host.check(index)
         return node.transactions.appends.verify(
             body.transactional_id,
             body.producer_id,

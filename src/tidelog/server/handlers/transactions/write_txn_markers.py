@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from tidelog.server.node import Node
     from tidelog.server.request import Request
 
+# Markers for other partitions wait behind those that do not commit, and are asked for again.
+_COMMIT_TIMEOUT_S = 5.0
+
 API = ApiKey.WRITE_TXN_MARKERS
 VERSIONS = (1, 2)
 REQUEST = WriteTxnMarkersRequest
@@ -51,6 +54,7 @@ def handle(
             coordinator_epoch=marker.coordinator_epoch,
             # Before version 2 the flow is not told; the old one has the weaker check.
             transaction_version=max(marker.transaction_version, 1),
+            timeout_s=_COMMIT_TIMEOUT_S,
         )
         for marker in body.markers
         for topic in marker.topics

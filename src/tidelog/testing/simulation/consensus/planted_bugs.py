@@ -6,8 +6,7 @@ seeds with each of them until one fails; without the bug the same seeds are clea
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator
 from typing import Any
 
 from tidelog.protocol.apis.vote import VoteRequest
@@ -24,42 +23,16 @@ from tidelog.raft.replica import Replica
 from tidelog.raft.states import Candidate, Prospective, State
 from tidelog.raft.voter_history import VoterHistory
 from tidelog.raft.voters import ReplicaKey, VoterSet
+from tidelog.testing.simulation.planting import Plantation, replaced
 
-PlantedBug = Callable[[], AbstractContextManager[None]]
-
-PLANTED_BUGS: dict[str, PlantedBug] = {}
-
-
-@contextmanager
-def planted(name: str | None) -> Iterator[None]:
-    """The replicas with this bug; None is the replicas as they are."""
-    if name is None:
-        yield
-    else:
-        with PLANTED_BUGS[name]():
-            yield
-
-
-def _plant(bug: Callable[[], Iterator[None]]) -> PlantedBug:
-    made = contextmanager(bug)
-    PLANTED_BUGS[bug.__name__.replace("_", "-")] = made
-    return made
-
-
-@contextmanager
-def _replaced(owner: Any, name: str, replacement: object) -> Iterator[None]:
-    original = owner.__dict__[name]
-    setattr(owner, name, replacement)
-    try:
-        yield
-    finally:
-        setattr(owner, name, original)
+PLANTED_BUGS = Plantation()
+planted = PLANTED_BUGS.planted
 
 
 # Elections
 
 
-@_plant
+@PLANTED_BUGS.plant
 def answer_before_persisting() -> Iterator[None]:
     """Votes and requests for votes leave before quorum-state is on disk."""
     finish = Replica._finish
@@ -69,11 +42,11 @@ def answer_before_persisting() -> Iterator[None]:
         self._ready += self._held
         self._held = []
 
-    with _replaced(Replica, "_finish", hasty):
+    with replaced(Replica, "_finish", hasty):
         yield
 
 
-@_plant
+@PLANTED_BUGS.plant
 def forget_vote_at_restart() -> Iterator[None]:
     """A voter that restarts does not know whom it voted for."""
     initial = Quorum._initial_state
@@ -81,11 +54,11 @@ def forget_vote_at_restart() -> Iterator[None]:
     def forgetful(self: Quorum, election: ElectionState) -> State:
         return initial(self, election._replace(voted=None))
 
-    with _replaced(Quorum, "_initial_state", forgetful):
+    with replaced(Quorum, "_initial_state", forgetful):
         yield
 
 
-@_plant
+@PLANTED_BUGS.plant
 def forget_to_persist_epochs() -> Iterator[None]:
     """Only votes are persisted, not epochs that others have begun."""
     enter = Quorum._enter
@@ -96,11 +69,11 @@ def forget_to_persist_epochs() -> Iterator[None]:
         if self.election.voted is None:
             self.is_persisted = is_persisted
 
-    with _replaced(Quorum, "_enter", careless):
+    with replaced(Quorum, "_enter", careless):
         yield
 
 
-@_plant
+@PLANTED_BUGS.plant
 def vote_for_shorter_logs() -> Iterator[None]:
     """A vote is granted whatever the candidate's log has."""
     grant = Elections._grant
@@ -108,11 +81,11 @@ def vote_for_shorter_logs() -> Iterator[None]:
     def generous(self: Elections, asker: ReplicaKey, is_up_to_date: bool) -> bool:
         return grant(self, asker, True)
 
-    with _replaced(Elections, "_grant", generous):
+    with replaced(Elections, "_grant", generous):
         yield
 
 
-@_plant
+@PLANTED_BUGS.plant
 def count_pre_votes_as_votes() -> Iterator[None]:
     """A candidate has the votes that it was only promised."""
     become_candidate = Quorum.become_candidate
@@ -123,11 +96,11 @@ def count_pre_votes_as_votes() -> Iterator[None]:
         if isinstance(before, Prospective) and isinstance(self.state, Candidate):
             self.state.tally = before.tally
 
-    with _replaced(Quorum, "become_candidate", hasty):
+    with replaced(Quorum, "become_candidate", hasty):
         yield
 
 
-@_plant
+@PLANTED_BUGS.plant
 def give_votes_in_pre_votes() -> Iterator[None]:
     """A pre-vote uses up the vote of the epoch."""
     vote = Elections._vote
@@ -139,39 +112,39 @@ def give_votes_in_pre_votes() -> Iterator[None]:
             self._grant(key, True)
         return error, is_granted
 
-    with _replaced(Elections, "_vote", confused):
+    with replaced(Elections, "_vote", confused):
         yield
 
 
-@_plant
+@PLANTED_BUGS.plant
 def pre_vote_against_a_living_leader() -> Iterator[None]:
     """A follower that hears its leader lets others depose it."""
-    with _replaced(Elections, "_may_pre_vote", lambda self: True):
+    with replaced(Elections, "_may_pre_vote", lambda self: True):
         yield
 
 
-@_plant
+@PLANTED_BUGS.plant
 def lead_on_without_a_majority() -> Iterator[None]:
     """There is no check-quorum: a leader that nobody fetches from leads on."""
-    with _replaced(Leader, "has_quorum_deadline", lambda self: False):
+    with replaced(Leader, "has_quorum_deadline", lambda self: False):
         yield
 
 
-@_plant
+@PLANTED_BUGS.plant
 def take_late_answers() -> Iterator[None]:
     """An answer counts whichever request it was for."""
 
     def trusting(self: Connections, correlation: int, node_id: int) -> InFlight | None:
         return self._awaiting.pop(node_id, None)
 
-    with _replaced(Connections, "take", trusting):
+    with replaced(Connections, "take", trusting):
         yield
 
 
 # Replication
 
 
-@_plant
+@PLANTED_BUGS.plant
 def commit_older_epochs_by_count() -> Iterator[None]:
     """An entry of an older epoch counts as committed when a majority has it."""
     advance = Leader._advance
@@ -184,11 +157,11 @@ def commit_older_epochs_by_count() -> Iterator[None]:
         finally:
             self.epoch_start_offset = start
 
-    with _replaced(Leader, "_advance", eager):
+    with replaced(Leader, "_advance", eager):
         yield
 
 
-@_plant
+@PLANTED_BUGS.plant
 def count_unsynced_log_of_leader() -> Iterator[None]:
     """The leader counts what it has appended."""
     append, local_synced = Quorum.append_as_leader, Leader.local_synced
@@ -204,13 +177,13 @@ def count_unsynced_log_of_leader() -> Iterator[None]:
         return local_synced(self, max(end_offset, self.progress_of(self.key).end_offset))
 
     with (
-        _replaced(Quorum, "append_as_leader", optimistic),
-        _replaced(Leader, "local_synced", never_back),
+        replaced(Quorum, "append_as_leader", optimistic),
+        replaced(Leader, "local_synced", never_back),
     ):
         yield
 
 
-@_plant
+@PLANTED_BUGS.plant
 def report_unsynced_log_of_follower() -> Iterator[None]:
     """A follower fetches on before its disk has what it got."""
     append = Quorum.append_as_follower
@@ -223,20 +196,20 @@ def report_unsynced_log_of_follower() -> Iterator[None]:
         self._is_syncing = False
 
     with (
-        _replaced(Quorum, "append_as_follower", optimistic),
-        _replaced(Quorum, "synced", synced),
+        replaced(Quorum, "append_as_follower", optimistic),
+        replaced(Quorum, "synced", synced),
     ):
         yield
 
 
-@_plant
+@PLANTED_BUGS.plant
 def ignore_divergence() -> Iterator[None]:
     """A follower whose log differs from the leader's does not truncate it."""
-    with _replaced(Quorum, "truncate_to", lambda self, offset: None):
+    with replaced(Quorum, "truncate_to", lambda self, offset: None):
         yield
 
 
-@_plant
+@PLANTED_BUGS.plant
 def truncate_to_the_high_watermark() -> Iterator[None]:
     """A follower that diverges drops all that it does not know to be committed."""
     truncate = Quorum.truncate_to
@@ -244,22 +217,22 @@ def truncate_to_the_high_watermark() -> Iterator[None]:
     def radical(self: Quorum, offset: int) -> None:
         truncate(self, max(self.high_watermark or 0, self.log.start_offset))
 
-    with _replaced(Quorum, "truncate_to", radical):
+    with replaced(Quorum, "truncate_to", radical):
         yield
 
 
-@_plant
+@PLANTED_BUGS.plant
 def believe_high_watermark_beyond_the_log() -> Iterator[None]:
     """A follower takes the leader's high watermark for its own."""
 
     def trusting(self: Quorum, leader_high_watermark: int) -> None:
         self._raise_high_watermark(leader_high_watermark)
 
-    with _replaced(Quorum, "follower_high_watermark", trusting):
+    with replaced(Quorum, "follower_high_watermark", trusting):
         yield
 
 
-@_plant
+@PLANTED_BUGS.plant
 def acknowledge_on_append() -> Iterator[None]:
     """A proposal counts as committed when the leader has appended it."""
     propose = Quorum.propose
@@ -270,11 +243,11 @@ def acknowledge_on_append() -> Iterator[None]:
             proposal = self.state.proposals.pop()
             self.outputs.append(ProposalEnded(proposal.token, proposal.end_offset, None))
 
-    with _replaced(Quorum, "propose", hasty):
+    with replaced(Quorum, "propose", hasty):
         yield
 
 
-@_plant
+@PLANTED_BUGS.plant
 def forget_proposals_of_a_lost_epoch() -> Iterator[None]:
     """Nobody hears of proposals when their leader resigns."""
 
@@ -283,14 +256,14 @@ def forget_proposals_of_a_lost_epoch() -> Iterator[None]:
         for hear in self.when_leadership_ended:
             hear(leader)
 
-    with _replaced(Quorum, "_end_leadership", silent):
+    with replaced(Quorum, "_end_leadership", silent):
         yield
 
 
 # Voters and snapshots
 
 
-@_plant
+@PLANTED_BUGS.plant
 def change_voters_when_committed() -> Iterator[None]:
     """A change of the voters counts when it is committed, not when it is in the log."""
 
@@ -298,34 +271,34 @@ def change_voters_when_committed() -> Iterator[None]:
         found = self.history.voters_at((self.high_watermark or 0) - 1)
         return self.history.voters if found is None else found
 
-    with _replaced(Quorum, "voters", property(committed_voters)):
+    with replaced(Quorum, "voters", property(committed_voters)):
         yield
 
 
-@_plant
+@PLANTED_BUGS.plant
 def change_two_voters_at_once() -> Iterator[None]:
     """A change of the voters does not wait for the one before it."""
 
     def lenient(self: Membership, leader: Leader) -> VoterSet:
         return self._quorum.voters
 
-    with _replaced(Membership, "_require_no_change", lenient):
+    with replaced(Membership, "_require_no_change", lenient):
         yield
 
 
-@_plant
+@PLANTED_BUGS.plant
 def keep_truncated_voters() -> Iterator[None]:
     """A change of the voters stays when it is truncated."""
-    with _replaced(VoterHistory, "truncate_to", lambda self, end_offset: None):
+    with replaced(VoterHistory, "truncate_to", lambda self, end_offset: None):
         yield
 
 
-@_plant
+@PLANTED_BUGS.plant
 def forget_voters_of_snapshots() -> Iterator[None]:
     """A snapshot is loaded without its voters."""
 
     def partial_restart(self: Quorum, offset: int) -> None:
         self.synced_offset = offset
 
-    with _replaced(Quorum, "restarted_at", partial_restart):
+    with replaced(Quorum, "restarted_at", partial_restart):
         yield

@@ -25,6 +25,11 @@ RETRIABLE = frozenset(
         ErrorCode.KAFKA_STORAGE_ERROR,
         ErrorCode.CONCURRENT_TRANSACTIONS,
         ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+        ErrorCode.NOT_CONTROLLER,
+        ErrorCode.BROKER_NOT_AVAILABLE,
+        ErrorCode.INVALID_REPLICATION_FACTOR,
     }
 )
 # With these an attempt may have been carried out: a coordinator that loses its partition says
@@ -33,6 +38,9 @@ _UNCLEAR = (
     ErrorCode.REQUEST_TIMED_OUT,
     ErrorCode.KAFKA_STORAGE_ERROR,
     ErrorCode.NOT_COORDINATOR,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    ErrorCode.NOT_CONTROLLER,
 )
 GROUP, TRANSACTION = 0, 1
 _RETRY_S = 0.05
@@ -56,7 +64,7 @@ async def ask(
     retriable: frozenset[ErrorCode] = RETRIABLE,
 ) -> Answered[Response]:
     """Ask until an answer comes whose error is not retriable."""
-    is_repeated = False
+    is_repeated = client.router.is_forwarded(request)
     while True:
         try:
             response = await client.call(request, answer, version_max=version_max)

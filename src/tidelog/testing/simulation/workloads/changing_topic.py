@@ -135,7 +135,13 @@ class ChangingTopic:
 
     async def _create(self) -> None:
         partitions = self._client.random.randint(1, 2)
-        answered = await ask_to_create(self._client, self.name, partitions, {})
+        answered = await ask_to_create(
+            self._client,
+            self.name,
+            partitions,
+            {},
+            replication_factor=self._workspace.replication_factor,
+        )
         self._client.trace(f"created {self.name}: {answered.code.name}")
         if not self._is_done(
             answered.code, answered.is_repeated, ErrorCode.TOPIC_ALREADY_EXISTS, "CreateTopics"

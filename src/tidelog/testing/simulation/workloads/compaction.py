@@ -16,7 +16,7 @@ from tidelog.testing.simulation.client import SimulatedClient
 from tidelog.testing.simulation.options import Options
 from tidelog.testing.simulation.workloads.consuming import Reader
 from tidelog.testing.simulation.workloads.producing import IdempotentProducer
-from tidelog.testing.simulation.workloads.topics import create_topics
+from tidelog.testing.simulation.workloads.topics import create_topics, list_offset
 from tidelog.testing.simulation.workloads.workspace import Workspace
 
 _TOPIC = "compacted"
@@ -88,6 +88,7 @@ class Compaction:
         """Read a partition to its end, and compare what it says of the keys."""
         since = {key: self.key(partition, key).acknowledged for key in keys}
         found: dict[bytes, bytes | None] = {}
+        end_offset = await list_offset(client, partition)
         reader = Reader(client, partition, read_committed=False)
         last_offset = -1
         while True:
@@ -100,7 +101,7 @@ class Compaction:
                 last_offset = record.offset
                 value = None if record.value is None else bytes(record.value)
                 found[bytes(record.key or b"")] = value
-            if reader.position >= reader.end_offset:
+            if reader.position >= max(end_offset, reader.end_offset):
                 break
         client.trace(f"read {partition} up to {reader.position}, {len(found)} keys")
         for key, acknowledged in since.items():

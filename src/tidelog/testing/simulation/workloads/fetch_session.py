@@ -13,7 +13,8 @@ from tidelog.protocol.topic_partition import TopicPartition
 from tidelog.server.network.peer_connection import PeerError
 from tidelog.testing.history import Operation
 from tidelog.testing.simulation.client import SimulatedClient
-from tidelog.testing.simulation.workloads.consuming import Reader
+from tidelog.testing.simulation.options import Options
+from tidelog.testing.simulation.workloads.consuming import Consumer, Reader
 from tidelog.testing.simulation.workloads.topics import list_offset
 from tidelog.testing.simulation.workloads.workspace import Workspace
 
@@ -21,6 +22,14 @@ _VERSION_MIN, _BY_NAME_MAX = 7, 12
 _RETRY_S = 0.05
 _NO_SESSION = 0
 _LOST = (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+
+
+def draw_consumer(
+    client: SimulatedClient, options: Options
+) -> type[Consumer] | type[SessionConsumer]:
+    """A kind of consumer; on several nodes one that asks for a partition at a time, and so has one
+    leader to go to."""
+    return client.random.choice((Consumer, SessionConsumer)) if options.nodes == 1 else Consumer
 
 
 class SessionConsumer:

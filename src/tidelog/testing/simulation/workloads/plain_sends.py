@@ -1,5 +1,7 @@
 """Producers without idempotence: acks=1 is never lost, acks=0 may be, and nothing comes twice.
 
+On a cluster acks=1 may be lost with its leader, and acks=all is not.
+
 A client that repeats a send of unknown outcome may write its records twice. Here every attempt has
 values of its own, so that each value may be in the log once at most.
 """
@@ -76,7 +78,7 @@ class PlainSends:
         for number in range(options.plain_producers):
             client = workspace.make_client(f"plain-{number}")
             for task in range(_TASKS):
-                producer = _Producer(client, workspace, f"plain-{number}/{task}")
+                producer = _Producer(client, workspace, f"plain-{number}/{task}", options)
                 workspace.start_when_ready(client, producer.run)
         if admin.random.random() < 0.5:
             client = workspace.make_client("plain-consumer")
@@ -97,15 +99,20 @@ class PlainSends:
 class _Producer:
     """One task of a producer; its requests follow each other, those of other tasks do not wait."""
 
-    def __init__(self, client: SimulatedClient, workspace: Workspace, name: str) -> None:
+    def __init__(
+        self, client: SimulatedClient, workspace: Workspace, name: str, options: Options
+    ) -> None:
         self._client = client
         self._workspace = workspace
         self._name = name
+        self._is_cluster = options.nodes > 1
 
     async def run(self) -> None:
         client, workspace = self._client, self._workspace
         while not workspace.is_over:
-            count = client.random.randint(1, min(3, len(workspace.partitions)))
+            # Each partition may have another leader.
+            most = 1 if self._is_cluster else min(3, len(workspace.partitions))
+            count = client.random.randint(1, most)
             partitions = client.random.sample(workspace.partitions, count)
             values = {
                 partition: [workspace.next_value() for _ in range(client.random.randint(1, 3))]
@@ -124,7 +131,8 @@ class _Producer:
                     produce_request(0, batches), client.random.randint(_VERSION_MIN, _BY_NAME_MAX)
                 )
             else:
-                await self._send(produce_request(1, batches), operations)
+                acks = client.random.choice((1, -1)) if self._is_cluster else 1
+                await self._send(produce_request(acks, batches), operations)
             if client.random.random() < 0.4:
                 await client.sleep(client.random.random() * 0.05)
 
@@ -145,11 +153,15 @@ class _Producer:
                 operation = operations[partition]
                 code = ErrorCode(row.error_code)
                 client.trace(f"produced to {partition}: {code.name} at {row.base_offset}")
-                if code is ErrorCode.NONE:
+                if code is ErrorCode.NONE and self._is_kept(request.acks):
                     operation.outcome = Outcome.OK
                     operation.sends = [
                         Send(partition, send.value, row.base_offset + place)
                         for place, send in enumerate(operation.sends)
                     ]
-                elif code not in RETRIABLE:
+                elif code is not ErrorCode.NONE and code not in RETRIABLE:
                     self._workspace.problem(client.name, f"{code.name} for {partition}")
+
+    def _is_kept(self, acks: int) -> bool:
+        """Whether what is acknowledged must never be lost."""
+        return acks == -1 or self._workspace.replication_factor == 1

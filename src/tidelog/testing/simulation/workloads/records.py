@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 from tidelog.testing.history import check_history
 from tidelog.testing.simulation.options import Options
-from tidelog.testing.simulation.workloads.consuming import Consumer, read_everything
-from tidelog.testing.simulation.workloads.fetch_session import SessionConsumer
+from tidelog.testing.simulation.workloads.consuming import read_everything
+from tidelog.testing.simulation.workloads.fetch_session import draw_consumer
 from tidelog.testing.simulation.workloads.producing import IdempotentProducer
 from tidelog.testing.simulation.workloads.topics import create_topics
 from tidelog.testing.simulation.workloads.workspace import Workspace
@@ -36,7 +36,7 @@ class Records:
             workspace.start_when_ready(client, producer.run)
         for number in range(options.consumers):
             client = workspace.make_client(f"consumer-{number}")
-            kind = client.random.choice((Consumer, SessionConsumer))
+            kind = draw_consumer(client, options)
             consumer = kind(client, workspace, read_committed=bool(number % 2))
             workspace.start_when_ready(client, consumer.run)
 

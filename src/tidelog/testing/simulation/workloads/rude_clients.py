@@ -205,7 +205,7 @@ class _Stream:
 
     def __init__(self, client: SimulatedClient) -> None:
         self._client = client
-        self.transport: SimulatedTransport = client.host.connect(client.connection.address)
+        self.transport: SimulatedTransport = client.host.connect(client.address)
         self.outgoing = bytearray()
         self._waiting: deque[tuple[int, int, int, Callable[[Message], None]]] = deque()
         self._frames = FrameReader(ReceiveMemory(arena_bytes=_ARENA_BYTES), _FRAME_BYTES_MAX)

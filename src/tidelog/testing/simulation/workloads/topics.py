@@ -36,13 +36,21 @@ EARLIEST, LATEST = -2, -1
 
 
 async def ask_to_create(
-    client: SimulatedClient, name: str, partitions: int, configs: Mapping[str, str]
+    client: SimulatedClient,
+    name: str,
+    partitions: int,
+    configs: Mapping[str, str],
+    *,
+    replication_factor: int = 1,
 ) -> Answered[CreateTopicsResponse]:
-    """Ask for a topic until it is made or refused."""
+    """Ask for a topic until it is made or refused. With three replicas or more, two have to be in
+    sync for a write."""
+    if replication_factor > 2:
+        configs = {"min.insync.replicas": "2", **configs}
     topic = CreatableTopic(
         name=name,
         num_partitions=partitions,
-        replication_factor=1,
+        replication_factor=replication_factor,
         configs=[CreatableTopicConfig(name=key, value=value) for key, value in configs.items()],
     )
     return await ask(
@@ -77,7 +85,9 @@ async def create_topics(
 ) -> None:
     """Make a workload's topics; its clients begin when the first is there."""
     for name in names:
-        answered = await ask_to_create(client, name, partitions, configs)
+        answered = await ask_to_create(
+            client, name, partitions, configs, replication_factor=workspace.replication_factor
+        )
         client.trace(f"created {name}: {answered.code.name}")
         expected = {ErrorCode.NONE}
         if answered.is_repeated:

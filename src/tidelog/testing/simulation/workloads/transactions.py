@@ -27,8 +27,8 @@ from tidelog.testing.simulation.workloads.asking import (
     ask,
     find_coordinator,
 )
-from tidelog.testing.simulation.workloads.consuming import Consumer, read_everything
-from tidelog.testing.simulation.workloads.fetch_session import SessionConsumer
+from tidelog.testing.simulation.workloads.consuming import read_everything
+from tidelog.testing.simulation.workloads.fetch_session import draw_consumer
 from tidelog.testing.simulation.workloads.producing import IdempotentProducer, init_producer_id
 from tidelog.testing.simulation.workloads.topics import create_topics, list_offset
 from tidelog.testing.simulation.workloads.transacting import (
@@ -78,7 +78,7 @@ class Transactions:
             workspace.start_when_ready(client, plain.run)
         if admin.random.random() < 0.7:
             client = workspace.make_client("txn-consumer")
-            kind = client.random.choice((Consumer, SessionConsumer))
+            kind = draw_consumer(client, options)
             consumer = kind(client, workspace, read_committed=True)
             workspace.start_when_ready(client, consumer.run)
 

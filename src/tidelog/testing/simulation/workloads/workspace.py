@@ -18,6 +18,8 @@ class Workspace:
     """The topics that clients work on, and everything they did and were told."""
 
     make_client: Callable[[str], SimulatedClient]
+    replication_factor: int = 1
+    """Of the topics that are made for it."""
     partitions: list[TopicPartition] = field(default_factory=list)
     history: list[Operation] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)

@@ -1,0 +1,1 @@
+"""Replication between nodes: what this node fetches from others, and what others fetch here."""

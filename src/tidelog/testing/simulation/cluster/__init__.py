@@ -1,0 +1,1 @@
+"""Whole clusters in the simulator: several real nodes, clients that find leaders, and faults."""

@@ -1,0 +1,125 @@
+"""What one seed of a cluster is about: how many nodes, which clients, which faults how often."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from random import Random
+
+from tidelog.testing.simulation.fault_options import FaultOptions
+from tidelog.testing.simulation.options import Options
+
+_SETTINGS = {
+    "broker.heartbeat.interval.ms": "100",
+    "broker.session.timeout.ms": "600",
+    "replica.lag.time.max.ms": "800",
+    "replica.fetch.wait.max.ms": "100",
+    "replica.fetch.backoff.ms": "50",
+    "controller.quorum.election.timeout.ms": "300",
+    "controller.quorum.election.backoff.max.ms": "200",
+    # A follower's fetch waits for up to half a second.
+    "controller.quorum.fetch.timeout.ms": "1000",
+    "controller.quorum.request.timeout.ms": "1000",
+    "default.replication.factor": "3",
+    "offsets.topic.replication.factor": "3",
+    "transaction.state.log.replication.factor": "3",
+    "transaction.state.log.min.isr": "2",
+}
+
+
+@dataclass(slots=True)
+class ClusterOptions:
+    """Drawn from the seed, and told when it fails."""
+
+    work: Options
+    """What clients do; of its faults only those of the network hold."""
+    nodes: int
+    voters: int
+    has_static_voters: bool
+    """kraft.version 0: every node is told who the voters are."""
+    replication_factor: int
+    partitions_of_network: int
+    slow_links: int
+    pauses: int
+    down_ms_max: int
+    """So long is a node down, at most."""
+
+    @classmethod
+    def draw(cls, random: Random) -> ClusterOptions:
+        nodes = random.choice((3, 3, 3, 4, 5))
+        work = replace(
+            Options.draw(random),
+            nodes=nodes,
+            duration_s=random.choice((2.0, 4.0, 4.0, 8.0)),
+            acks_all=True,
+            changing_topics=0,
+        )
+        if not (
+            work.producers
+            or work.transactional_ids
+            or work.classic_members
+            or work.consumer_members
+            or work.compacted_partitions
+            or work.plain_producers
+        ):
+            work = replace(work, producers=2, consumers=1)
+        return cls(
+            work=work,
+            nodes=nodes,
+            voters=random.choice((3, 5)),
+            has_static_voters=random.random() < 0.25,
+            replication_factor=random.choice((3, 3, 3, 3, 2, 1)),
+            partitions_of_network=random.choice((0, 0, 1, 2, 4)),
+            slow_links=random.choice((0, 0, 1, 2)),
+            pauses=random.choice((0, 0, 1, 2, 4)),
+            down_ms_max=random.choice((300, 1000, 3000)),
+        )
+
+    def node_settings(self, node_id: int) -> dict[str, str]:
+        """What a node is told of it."""
+        settings = {
+            **_SETTINGS,
+            **self.work.node_settings(),
+            "node.id": str(node_id),
+            "controller.quorum.voters.max": str(self.voters),
+        }
+        if self.has_static_voters:
+            settings["controller.quorum.voters"] = ",".join(
+                f"{number}@node-{number}:9092" for number in range(1, self.nodes + 1)
+            )
+        elif node_id > 1:
+            settings["controller.quorum.auto.join.enable"] = "true"
+            settings["controller.quorum.bootstrap.servers"] = ",".join(
+                f"node-{number}:9092" for number in range(1, self.nodes + 1)
+            )
+        return settings
+
+    def __str__(self) -> str:
+        return ", ".join(
+            f"{each.name} {value}" for each in fields(self) if (value := getattr(self, each.name))
+        )
+
+
+@dataclass(slots=True)
+class NodeFaults:
+    """Which faults one node of a cluster has; many have none."""
+
+    options: Options
+    fault_options: FaultOptions
+
+    @classmethod
+    def draw(cls, random: Random, duration_s: float) -> NodeFaults:
+        options = replace(Options.draw(random), duration_s=duration_s)
+        fault_options = FaultOptions.draw(random)
+        if random.random() < 0.5:
+            options = replace(
+                options, power_cuts=0, kills=0, restarts=0, clock_jumps=0, late_turns=0.0
+            )
+            fault_options = replace(
+                fault_options,
+                full_disks=0,
+                write_errors=0,
+                sync_errors=0,
+                read_errors=0,
+                interrupted_stops=0,
+            )
+        return cls(options, fault_options)
