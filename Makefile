@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 DATA ?= ./tidelog-data
 ARGS ?=
 BASE ?= HEAD
-PYTEST := $(BIN)/python -m pytest -m "not slow and not cluster" -rR
+PYTEST := $(BIN)/python -m pytest -m "not slow and not cluster" -rR --rerun-show-tracebacks
 SPARK_TESTS := tests/spark tests/docs tests/examples tests/cli/test_pipeline.py tests/cli/test_lake.py
 BROKER_TESTS := tests $(foreach part,$(SPARK_TESTS),--ignore=$(part))
 
@@ -60,7 +60,7 @@ test-pythons:
 		.venv-$$version/bin/python -m pip install --quiet --disable-pip-version-check -e '.[dev]' \
 			|| exit 1; \
 		echo "Python $$version"; \
-		.venv-$$version/bin/python -m pytest -m "not slow and not cluster" -rR $(BROKER_TESTS) $(ARGS) \
+		.venv-$$version/bin/python -m pytest -m "not slow and not cluster" -rR --rerun-show-tracebacks $(BROKER_TESTS) $(ARGS) \
 			|| exit 1; \
 	done
 
