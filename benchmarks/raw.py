@@ -83,7 +83,8 @@ def produce_one_record_requests(
 def bulk_batch(batch_bytes: int = 1_000_000, record_bytes: int = 1000) -> bytes:
     """A batch of about this size; two with the same arguments have the same length."""
     count = max(1, batch_bytes // (record_bytes + 12))
-    records = [Record(index, _now_ms(), None, bytes(record_bytes)) for index in range(count)]
+    now_ms = _now_ms()
+    records = [Record(index, now_ms, None, bytes(record_bytes)) for index in range(count)]
     return bytes(encode_batch(records))
 
 
