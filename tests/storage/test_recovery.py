@@ -268,10 +268,16 @@ def test_gaps_of_compaction_survive_the_loss_of_recovery_points(
     assert recovered_values(tmp_path) == [b"0", b"7", b"9"]
 
 
-def copied_log(directory: Path, direct_sync_bytes: int, *, checkpoint: bool = False) -> list[bytes]:
+def copied_log(
+    directory: Path,
+    direct_sync_bytes: int,
+    *,
+    checkpoint: bool = False,
+    config: LogConfig = LogConfig(),
+) -> list[bytes]:
     """A copy of a compacted log, of which some offsets are missing, whose node crashed."""
     store = open_store(directory, options=replace(SMALL, direct_sync_bytes=direct_sync_bytes))
-    log = store.create(ORDERS, TOPIC_ID, LogConfig())
+    log = store.create(ORDERS, TOPIC_ID, config)
     for offset in (0, 1, 5, 6, 20):
         batch = batch_of(b"%d" % offset)
         stamp(batch, 0, offset, 0)
@@ -300,3 +306,29 @@ def test_gaps_below_the_recovery_point_are_no_damage_without_an_index(tmp_path: 
     for path in (tmp_path / "orders-0").glob("*.index"):
         path.unlink()
     assert recovered_values(tmp_path) == values
+
+
+@pytest.mark.parametrize("segment_bytes", [1 << 30, 80])
+def test_gaps_in_a_copy_that_is_left_to_the_page_cache_are_no_damage(
+    tmp_path: Path, segment_bytes: int
+) -> None:
+    config = LogConfig(durability="page-cache", segment_bytes=segment_bytes)
+    values = copied_log(tmp_path, 1 << 30, config=config)
+    for _ in range(2):
+        store = open_store(tmp_path)
+        assert values_of(store.logs[ORDERS]) == values == [b"0", b"1", b"5", b"6", b"20"]
+        store.close(clean=False)  # another crash, right after the recovery
+
+
+def test_gaps_are_forgotten_when_the_recovery_point_has_passed_them(tmp_path: Path) -> None:
+    config = LogConfig(durability="page-cache")
+    copied_log(tmp_path, 1 << 30, config=config)
+    path = tmp_path / "orders-0" / "offset-gaps"
+    assert path.exists()
+    store = open_store(tmp_path)
+    append(store.logs[ORDERS], b"21")
+    store.commit()
+    assert path.exists()
+    store.checkpoint()
+    assert not path.exists()
+    store.close()

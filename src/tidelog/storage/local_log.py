@@ -16,6 +16,7 @@ from tidelog.storage.flush import Flush
 from tidelog.storage.leader_epochs import LeaderEpochCache
 from tidelog.storage.log_config import LogConfig
 from tidelog.storage.log_segments import LogSegments
+from tidelog.storage.offset_gaps import OffsetGaps
 from tidelog.storage.placed_batches import PlacedBatches
 from tidelog.storage.producer_state.producer_state import ProducerStates
 from tidelog.storage.producer_state.replay import note_batch, replay
@@ -41,12 +42,14 @@ class LocalLog:
         leader_epochs: LeaderEpochCache,
         producers: ProducerStates,
         snapshots: SnapshotFiles,
+        gaps: OffsetGaps,
         recovery_point: int,
     ) -> None:
         self.directory = directory
         self.segments = segments
         self.leader_epochs = leader_epochs
         self.producers = producers
+        self.gaps = gaps
         self.recovery_point = recovery_point
         self.files = files
         self._config = config

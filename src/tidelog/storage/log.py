@@ -72,7 +72,6 @@ class Log:
         self.log_start_offset = log_start_offset
         self.log_end_offset = log_end_offset
         self.durable_offset = log_end_offset
-        self._gap_end_offset = -1
         self.on_durable: Callable[[Log], None] | None = None
         self.on_storage_error: Callable[[Log, OSError], None] | None = None
         self._segments = local.segments
@@ -268,14 +267,18 @@ class Log:
         """Appends batches that were found to follow the log's end. Raises ApiError."""
         self._require_writable()
         for run in placed.fitting_segments():
-            self._note_gaps(run)
+            try:
+                self._note_gaps(run)
+            except OSError as error:
+                raise self._failed_write(error) from error
             self._append_placed(run, run.headers[0].max_timestamp)
 
     def _note_gaps(self, placed: PlacedBatches) -> None:
         next_offset = self.log_end_offset
+        journaled = self._config.durability == "fsync"
         for header in placed.headers:
             if header.base_offset != next_offset:
-                self._gap_end_offset = header.base_offset
+                self.local.gaps.found(header.base_offset, journaled=journaled)
             next_offset = header.next_offset
 
     @property
@@ -283,9 +286,9 @@ class Log:
         """Whether offsets are missing above the recovery point, as in a copy of a compacted log.
 
         A recovery cannot tell that from records that were lost, and takes everything from there on
-        out of the journal: it has to be there.
+        out of the journal: it has to be there. Logs without one have their `OffsetGaps` noted.
         """
-        return self._gap_end_offset >= self.local.recovery_point
+        return self.local.gaps.end_offset >= self.local.recovery_point
 
     def _append_many(
         self,

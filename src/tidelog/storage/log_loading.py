@@ -26,6 +26,8 @@ from tidelog.storage.local_log import LocalLog
 from tidelog.storage.log import Log
 from tidelog.storage.log_config import LogConfig
 from tidelog.storage.log_segments import LogSegments
+from tidelog.storage.offset_gaps import FILE_NAME as OFFSET_GAPS
+from tidelog.storage.offset_gaps import OffsetGaps
 from tidelog.storage.producer_state.producer_state import ProducerStates
 from tidelog.storage.producer_state.replay import replay
 from tidelog.storage.producer_state.snapshot import SUFFIX as SNAPSHOT_SUFFIX
@@ -89,7 +91,11 @@ def open_log(
         log_end_offset = recovery_point = loader.load_clean(segments)
     else:
         # Without a recovery point the gaps that compaction left cannot be told from damage.
-        contiguous = contiguous and (recovery_point > 0 or not config.is_compacted)
+        contiguous = (
+            contiguous
+            and not loader.has_offset_gaps
+            and (recovery_point > 0 or not config.is_compacted)
+        )
         log_end_offset = loader.recover(segments, recovery_point, leader_epochs, contiguous)
         recovery_point = min(recovery_point, log_end_offset)
     if log_end_offset < log_start_offset:
@@ -109,6 +115,7 @@ def open_log(
         leader_epochs=leader_epochs,
         producers=producers,
         snapshots=snapshots,
+        gaps=OffsetGaps(files, directory, log_end_offset, noted=loader.has_offset_gaps),
         recovery_point=recovery_point,
     )
     log = Log(
@@ -175,6 +182,10 @@ class _Loader:
             end_offset = header.next_offset
         segment.release()
         return end_offset
+
+    @property
+    def has_offset_gaps(self) -> bool:
+        return OFFSET_GAPS in self._names
 
     # Segments
 

@@ -202,6 +202,8 @@ class Checkpointer:
         for part in flushes:
             try:
                 part.log.local.finish_flush(part.flush)
+                if error is None:
+                    part.log.local.gaps.forget_below(part.log.local.recovery_point)
             except OSError as failure:
                 self._failed(failure)
             self._journal.synced(part.log, part.closed_paths, part.generation)
