@@ -9,9 +9,10 @@ ARGS ?=
 BASE ?= HEAD
 PYTEST := $(BIN)/python -m pytest -m "not slow and not cluster" -rR --rerun-show-tracebacks
 SPARK_TESTS := tests/spark tests/docs tests/examples tests/cli/test_pipeline.py tests/cli/test_lake.py
+SIMULATION_TESTS := tests/testing/simulation
 BROKER_TESTS := tests $(foreach part,$(SPARK_TESTS),--ignore=$(part))
 
-.PHONY: run test lint types layers unit unit-broker unit-spark test-pythons explore chaos fuzz simulate simulate-consensus simulate-cluster test-cluster test-kafka-clients bench bench-change bench-spark demo docs clean
+.PHONY: run test lint types layers unit unit-broker unit-simulation unit-spark test-pythons explore chaos fuzz simulate simulate-consensus simulate-cluster test-cluster test-kafka-clients bench bench-change bench-spark demo docs clean
 
 run: $(CORE)
 	$(BIN)/tidelog up --data $(DATA) $(ARGS)
@@ -41,12 +42,15 @@ layers: $(READY)
 
 # A test over real programs in real time (marked `realtime`) may meet a slow moment of the machine: it
 # gets one more try, and the summary names it. A test that fails twice fails the run.
-# Broker and Spark are tested side by side: one core would be idle otherwise.
+# Broker, simulator and Spark are tested side by side: tests of real programs mostly wait.
 unit: $(READY)
-	$(MAKE) --jobs=2 --output-sync=target unit-broker unit-spark
+	$(MAKE) --jobs=3 --output-sync=target unit-broker unit-simulation unit-spark
 
 unit-broker: $(READY)
-	$(PYTEST) $(BROKER_TESTS) $(ARGS)
+	$(PYTEST) $(BROKER_TESTS) --ignore=$(SIMULATION_TESTS) $(ARGS)
+
+unit-simulation: $(READY)
+	$(PYTEST) $(SIMULATION_TESTS) $(ARGS)
 
 unit-spark: $(READY)
 	$(PYTEST) $(SPARK_TESTS) $(ARGS)
