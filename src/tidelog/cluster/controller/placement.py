@@ -44,7 +44,7 @@ def place_replicas(
     """The replicas of each new partition, the preferred leader first."""
     racks: dict[str, _Rack] = {}
     broker_count = 0
-    for broker in sorted(filter(_is_usable, brokers), key=lambda broker: broker.broker_id):
+    for broker in sorted(filter(can_hold_replicas, brokers), key=lambda broker: broker.broker_id):
         rack = racks.setdefault(broker.rack or "", _Rack())
         (rack.fenced if broker.fenced else rack.active).append(broker.broker_id)
         broker_count += 1
@@ -68,7 +68,8 @@ def place_replicas(
     return placed
 
 
-def _is_usable(broker: BrokerImage) -> bool:
+def can_hold_replicas(broker: BrokerImage) -> bool:
+    """Whether new replicas may go there."""
     if broker.in_controlled_shutdown and not broker.fenced:
         return False
     return not broker.log_dirs or not set(broker.log_dirs) <= set(broker.cordoned_log_dirs or ())

@@ -2,7 +2,8 @@
 
 Brokers that have not been heard of are fenced, and one whose connection has closed at once if it
 cannot be reached again; leadership goes back to preferred leaders; partitions without a leader get
-one uncleanly where their topic allows that. Everything is a decision like those on requests.
+one uncleanly where their topic allows that, at once when it is allowed; the coordinators' topics
+are given more replicas when brokers join. Everything is a decision like those on requests.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ from tidelog.cluster.controller.broker_lifecycle import (
 )
 from tidelog.cluster.controller.decision import Decision
 from tidelog.cluster.controller.elections import balance_leaders, elect_unclean_leaders
+from tidelog.cluster.controller.internal_topics import grow_internal_topics, may_grow
 
 if TYPE_CHECKING:
-    from tidelog.cluster.metadata.image import BrokerImage
+    from tidelog.cluster.metadata.image import BrokerImage, MetadataDelta, MetadataImage
     from tidelog.promise import Promise
     from tidelog.server.controller.controller import Controller
     from tidelog.server.network.reactor import Timer
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 
 _SESSION_CHECKS = 8  # in the time of a session
 _MORE_TO_DO_S = 0.1
+_UNCLEAN_ELECTION = "unclean.leader.election.enable"
 
 
 class ControllerUpkeep:
@@ -38,6 +41,7 @@ class ControllerUpkeep:
         self._timers: list[Timer] = []
         self._is_running = False
         self._probed: set[int] = set()
+        node.metadata.listeners.append(self._on_metadata)
 
     def start(self) -> None:
         if self._is_running:
@@ -49,6 +53,7 @@ class ControllerUpkeep:
         self._every(config.unclean_leader_election_interval_ms / 1000, self._elect_uncleanly)
         if config.auto_leader_rebalance_enable:
             self._every(config.leader_imbalance_check_interval_seconds, self._balance)
+        self._grow_internal_topics()
         # A broker that ended together with the controller before has no connection to lose.
         for broker in self._controller.latest.brokers.values():
             if broker.broker_id != config.node_id:
@@ -92,6 +97,29 @@ class ControllerUpkeep:
             self._node.log.warning("broker_not_fenced", reason=reason, error=fenced.error)
         elif fenced.result() is not None:
             self._node.log.warning("broker_fenced", broker=fenced.result(), reason=reason)
+
+    def _on_metadata(
+        self, before: MetadataImage, after: MetadataImage, delta: MetadataDelta
+    ) -> None:
+        if not self._is_running:
+            return
+
+        def setting(image: MetadataImage) -> list[str | None]:
+            return [image.configs.get(each, {}).get(_UNCLEAN_ELECTION) for each in delta.configs]
+
+        # A decision is for the next turn: this one has listeners that do not know of it yet.
+        if delta.configs and setting(before) != setting(after):
+            # Who allows unclean elections has a partition that waits for one.
+            self._node.reactor.call_soon(self._elect_uncleanly)
+        if may_grow(delta):
+            self._node.reactor.call_soon(self._grow_internal_topics)
+
+    def _grow_internal_topics(self) -> None:
+        controller = self._controller
+        if self._is_running and controller.is_active:
+            controller.carry_out(
+                lambda: grow_internal_topics(controller.latest, controller.settings)
+            )
 
     # Elections
 
