@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
@@ -31,8 +31,9 @@ class Cluster:
     """Nodes on free ports of the loopback, ended with the `with` block. They count from 1.
 
     Settings of all nodes are given by Kafka's names, in `settings` or with underscores for dots:
-    `Cluster(nodes=3, num_partitions=6)`. The first three nodes vote. Data and logs of the nodes
-    are in a temporary folder unless `data` is given; a given folder is kept.
+    `Cluster(nodes=3, num_partitions=6)`. The first three nodes vote. `racks` names where the nodes
+    stand, one after the other and around again. Data and logs of the nodes are in a temporary
+    folder unless `data` is given; a given folder is kept.
     """
 
     def __init__(
@@ -40,12 +41,14 @@ class Cluster:
         nodes: int = 3,
         *,
         data: Path | str | None = None,
+        racks: Sequence[str] = (),
         settings: Mapping[str, str] | None = None,
         **more_settings: object,
     ) -> None:
         if nodes < 1:
             raise BrokerError(f"a cluster of {nodes} nodes has none; ask for one or more")
         self._own_folder = data is None
+        self._racks = racks
         self.data = Path(tempfile.mkdtemp(prefix="tidelog-cluster-") if data is None else data)
         self._settings = {
             **replicated_defaults(nodes),
@@ -234,10 +237,13 @@ class Cluster:
     def _plan(self, node: int) -> None:
         others = [broker.bootstrap_servers for broker in self.brokers.values()]
         self.data.mkdir(parents=True, exist_ok=True)
+        settings = {**self._settings, "node.id": str(node)}
+        if self._racks:
+            settings["broker.rack"] = self._racks[(node - 1) % len(self._racks)]
         self.brokers[node] = Broker(
             mode="process",
             data=self.data / f"node-{node}",
-            settings={**self._settings, "node.id": str(node)},
+            settings=settings,
             join=",".join(others),
             output=self._output(node),
         )
