@@ -143,6 +143,11 @@ class Replica:
     def epoch(self) -> int:
         return self.quorum.epoch
 
+    def silence_ms(self, now_ms: int) -> int:
+        """How long ago a leader has last heard of a majority of the voters; 0 on other replicas."""
+        state = self.quorum.state
+        return state.silence_ms(now_ms) if isinstance(state, Leader) else 0
+
     @property
     def leader_id(self) -> int | None:
         return self.quorum.leader_id

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _HAND_OVER_S_MAX = 10.0
 _WITHOUT_QUORUM_S_MAX = 1.0
+_SILENCE_MS_MAX = 700  # of followers, which fetch twice a second
 _FINISH_S_MAX = 5.0
 _POLL_S = 0.01
 _RESIGN_S = 0.1
@@ -59,12 +60,18 @@ class Shutdown:
         """Others may stop too: who is last has nobody to hand over to, nor a quorum to ask."""
         node = self._node
         now = node.reactor.now
-        if node.metadata.leader_id >= 0:
+        if node.metadata.leader_id >= 0 and not self._has_lost_quorum:
             self._led_at = now
         if self._is_alone or now >= deadline or now - self._led_at > _WITHOUT_QUORUM_S_MAX:
             self._finish()
         elif not self.is_under_way:
             node.reactor.call_later(_POLL_S, lambda: self._watch(deadline))
+
+    @property
+    def _has_lost_quorum(self) -> bool:
+        """Whether this node leads a quorum of which the others have gone: nothing is committed any
+        more."""
+        return self._node.metadata.quorum.silence_ms > _SILENCE_MS_MAX
 
     @property
     def _is_alone(self) -> bool:
@@ -90,7 +97,7 @@ class Shutdown:
         node = self._node
         is_busy = (
             node.metrics.delayed_produces
-            or node.metadata.has_proposals
+            or (node.metadata.has_proposals and not self._has_lost_quorum)
             or any(connection.is_answering for connection in node.connections.all.values())
         )
         if is_busy and node.reactor.now < deadline:

@@ -188,6 +188,11 @@ class QuorumMember:
         return self.refusal is None and self.replica.is_leader
 
     @property
+    def silence_ms(self) -> int:
+        """How long ago a leader has last heard of a majority of the voters; 0 on other nodes."""
+        return self.replica.silence_ms(self._now_ms())
+
+    @property
     def is_synced(self) -> bool:
         """Whether all of the log is on this node's disk."""
         return self.replica.quorum.is_synced
