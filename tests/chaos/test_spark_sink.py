@@ -1,8 +1,9 @@
-"""Spark copies a topic while its driver, its workers and the broker are killed: each row once."""
+"""Spark copies a topic while its driver, its workers and brokers are killed: each row once."""
 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import random
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -26,7 +28,7 @@ from confluent_kafka import (
 )
 
 from tests.spark.topics import create_topic
-from tidelog.testing import Broker
+from tidelog.testing import Broker, Cluster
 
 PARTITIONS = 3
 SOURCE, TARGET = "in", "out"
@@ -224,29 +226,31 @@ def wait_for_progress(bootstrap: str, copier: Copier) -> None:
 
 
 @contextmanager
-def copying(folder: Path) -> Iterator[tuple[Broker, Copier]]:
-    with Broker(mode="process", data=folder / "data") as broker:
-        for name in (SOURCE, TARGET):
-            create_topic(broker.bootstrap_servers, name, PARTITIONS)
-        copier = Copier(broker.bootstrap_servers, folder)
-        try:
-            yield broker, copier
-        finally:
-            copier.close()
+def copying(bootstrap: str, folder: Path) -> Iterator[Copier]:
+    for name in (SOURCE, TARGET):
+        create_topic(bootstrap, name, PARTITIONS)
+    copier = Copier(bootstrap, folder)
+    try:
+        yield copier
+    finally:
+        copier.close()
 
 
 def run_rounds(
-    folder: Path, rounds: int, seed: int, kill: Callable[[Broker, Copier, random.Random], None]
+    bootstrap: str,
+    folder: Path,
+    rounds: int,
+    seed: int,
+    kill: Callable[[Copier, random.Random], None],
 ) -> None:
     rng = random.Random(seed)
-    with copying(folder) as (broker, copier):
-        bootstrap = broker.bootstrap_servers
+    with copying(bootstrap, folder) as copier:
         with Load(bootstrap) as load:
             copier.start()
             for _ in range(rounds):
                 wait_for_progress(bootstrap, copier)
                 time.sleep(rng.uniform(0.0, 1.5))
-                kill(broker, copier, rng)
+                kill(copier, rng)
             wait_for_progress(bootstrap, copier)
             load.stop()
         copier.kill_driver()
@@ -296,4 +300,24 @@ def kill_all(broker: Broker, copier: Copier, rng: random.Random) -> None:
 def test_every_row_is_copied_once(
     tmp_path: Path, kill: Callable[[Broker, Copier, random.Random], None], rounds: int
 ) -> None:
-    run_rounds(tmp_path, rounds, seed=rounds, kill=kill)
+    with Broker(mode="process", data=tmp_path / "data") as broker:
+        run_rounds(
+            broker.bootstrap_servers, tmp_path, rounds, seed=rounds, kill=partial(kill, broker)
+        )
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_every_row_is_copied_once_while_nodes_are_killed_one_after_the_other(
+    tmp_path: Path,
+) -> None:
+    with Cluster(nodes=3, data=tmp_path / "data") as cluster:
+        nodes = itertools.cycle([1, 2, 3])
+
+        def kill_next(copier: Copier, rng: random.Random) -> None:
+            node = next(nodes)
+            cluster.kill(node)
+            time.sleep(rng.uniform(0.0, 2.0))
+            cluster.start(node)
+
+        run_rounds(cluster.bootstrap, tmp_path, 12, seed=3, kill=kill_next)

@@ -14,7 +14,7 @@ def create_topic(bootstrap: str, name: str, partitions: int = 1, **settings: str
     topic = NewTopic(
         name,
         num_partitions=partitions,
-        replication_factor=1,
+        replication_factor=-1,
         config={key.replace("_", "."): value for key, value in settings.items()},
     )
     admin = AdminClient({"bootstrap.servers": bootstrap})
