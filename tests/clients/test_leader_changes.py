@@ -143,7 +143,10 @@ def aiokafka_reads(work: Work) -> None:
 
 def kcat_sends(work: Work) -> None:
     with subprocess.Popen(
-        ["kcat", "-b", work.bootstrap, "-P", "-t", work.topic, "-X", "enable.idempotence=true"],
+        [
+            *("kcat", "-E", "-b", work.bootstrap, "-P", "-t", work.topic),
+            *("-X", "enable.idempotence=true"),
+        ],
         stdin=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
     ) as process:
@@ -159,16 +162,19 @@ def kcat_sends(work: Work) -> None:
 def kcat_reads(work: Work) -> None:
     with subprocess.Popen(
         [
-            *("kcat", "-b", work.bootstrap, "-G", work.topic, work.topic),
+            *("kcat", "-E", "-b", work.bootstrap, "-G", work.topic, work.topic),
             *("-X", "auto.offset.reset=earliest", "-u"),
         ],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
     ) as process:
         assert process.stdout is not None
-        threading.Thread(
-            target=lambda: (work.reading_is_over.wait(), process.terminate()), daemon=True
-        ).start()
+
+        def end() -> None:
+            work.reading_is_over.wait()
+            process.terminate()
+
+        threading.Thread(target=end, daemon=True).start()
         for line in process.stdout:
             work.read.add(line.strip())
 

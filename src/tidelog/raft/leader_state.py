@@ -248,12 +248,11 @@ class Leader:
         """A voter alone needs nobody, nor does one that leads only itself out."""
         return len(self.voters) > 1 or self.key.id not in self.voters
 
-    def silence_ms(self, now_ms: int) -> int:
-        """How long ago a majority was last heard of."""
-        if not self.has_quorum_deadline():
-            return 0
+    def hears_majority(self, now_ms: int) -> bool:
+        """Whether so many voters fetch that something can be committed."""
         heard_ms = self.check_quorum_deadline_ms - self._settings.check_quorum_timeout_ms
-        return max(now_ms - heard_ms, 0)
+        is_recent = now_ms - heard_ms < self._settings.begin_epoch_interval_ms
+        return is_recent or not self.has_quorum_deadline()
 
     def silent_voters(self, now_ms: int) -> list[ReplicaKey]:
         """Voters that may not know who leads."""

@@ -143,10 +143,15 @@ class Replica:
     def epoch(self) -> int:
         return self.quorum.epoch
 
-    def silence_ms(self, now_ms: int) -> int:
-        """How long ago a leader has last heard of a majority of the voters; 0 on other replicas."""
+    def is_in_touch(self, now_ms: int) -> bool:
+        """Whether the quorum works as far as this replica sees it. A leader is known for longer:
+        its epoch goes on until there is another one."""
         state = self.quorum.state
-        return state.silence_ms(now_ms) if isinstance(state, Leader) else 0
+        if isinstance(state, Leader):
+            return state.hears_majority(now_ms)
+        return (
+            isinstance(state, Follower) and state.has_fetched and now_ms < state.fetch_deadline_ms
+        )
 
     @property
     def leader_id(self) -> int | None:

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 _HAND_OVER_S_MAX = 10.0
 _WITHOUT_QUORUM_S_MAX = 1.0
-_SILENCE_MS_MAX = 700  # of followers, which fetch twice a second
 _FINISH_S_MAX = 5.0
 _POLL_S = 0.01
 _RESIGN_S = 0.1
@@ -35,7 +34,7 @@ class Shutdown:
         self._has_begun = False
         self.is_under_way = False
         """Whether the node has handed over, and takes nothing new any more."""
-        self._led_at = 0.0  # when the quorum was last seen to have a leader
+        self._led_at = 0.0  # when the quorum was last seen to work
 
     def begin(self, *, at_once: bool = False) -> None:
         """Stop in order; `at_once` without handing over."""
@@ -60,18 +59,12 @@ class Shutdown:
         """Others may stop too: who is last has nobody to hand over to, nor a quorum to ask."""
         node = self._node
         now = node.reactor.now
-        if node.metadata.leader_id >= 0 and not self._has_lost_quorum:
+        if node.metadata.quorum.is_in_touch:
             self._led_at = now
         if self._is_alone or now >= deadline or now - self._led_at > _WITHOUT_QUORUM_S_MAX:
             self._finish()
         elif not self.is_under_way:
             node.reactor.call_later(_POLL_S, lambda: self._watch(deadline))
-
-    @property
-    def _has_lost_quorum(self) -> bool:
-        """Whether this node leads a quorum of which the others have gone: nothing is committed any
-        more."""
-        return self._node.metadata.quorum.silence_ms > _SILENCE_MS_MAX
 
     @property
     def _is_alone(self) -> bool:
@@ -97,7 +90,7 @@ class Shutdown:
         node = self._node
         is_busy = (
             node.metrics.delayed_produces
-            or (node.metadata.has_proposals and not self._has_lost_quorum)
+            or (node.metadata.has_proposals and node.metadata.quorum.is_in_touch)
             or any(connection.is_answering for connection in node.connections.all.values())
         )
         if is_busy and node.reactor.now < deadline:

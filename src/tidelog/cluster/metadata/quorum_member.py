@@ -188,9 +188,10 @@ class QuorumMember:
         return self.refusal is None and self.replica.is_leader
 
     @property
-    def silence_ms(self) -> int:
-        """How long ago a leader has last heard of a majority of the voters; 0 on other nodes."""
-        return self.replica.silence_ms(self._now_ms())
+    def is_in_touch(self) -> bool:
+        """Whether the quorum works as far as this node sees it: a leader hears of a majority, a
+        follower of its leader."""
+        return self.refusal is None and self.replica.is_in_touch(self._now_ms())
 
     @property
     def is_synced(self) -> bool:
