@@ -656,6 +656,10 @@ class Node:
         for broker_id in delta.brokers:
             self.reachability.registered(broker_id)
             self.in_sync_sets.broker_changed(broker_id)
+            broker = after.brokers.get(broker_id)
+            if broker is not None and broker.in_controlled_shutdown:
+                # It may stop when everybody knows who leads now.
+                self.lifecycle.beat_now()
         if delta.quotas or any(
             resource.type == ConfigResourceType.BROKER for resource in delta.configs
         ):

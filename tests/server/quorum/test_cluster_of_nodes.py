@@ -105,6 +105,22 @@ def test_a_node_that_dies_is_fenced_at_once_and_comes_back_at_once(
     eventually(lambda: images_are_equal(cluster), "the nodes do not agree")
 
 
+SELDOM = {"broker.heartbeat.interval.ms": "30000", "broker.session.timeout.ms": "60000"}
+
+
+@pytest.mark.parametrize("cluster", [SELDOM], indirect=True)
+def test_a_node_that_stops_does_not_wait_for_the_next_heartbeats_of_others(
+    cluster: RunningCluster,
+) -> None:
+    cluster.create_topic("orders", [[2, 1, 3]])
+    running = cluster.nodes.pop(2)
+    begun = time.monotonic()
+    running.node.request_stop()
+    running.join()
+    assert cluster.image(1, "orders", 0).leader == 1
+    assert time.monotonic() - begun < 5
+
+
 def test_a_node_that_stops_hands_over_what_it_leads(cluster: RunningCluster) -> None:
     cluster.create_topic("orders", [[2, 1, 3], [3, 2, 1], [1, 3, 2]])
     running = cluster.nodes.pop(2)
