@@ -41,7 +41,7 @@ _WORKLOADS: tuple[type[DrawnWorkload], ...] = (
     Compaction,
     PlainSends,
 )
-_CLUSTER_ID = format_uuid(b"simulatedcluster")
+CLUSTER_ID = format_uuid(b"simulatedcluster")
 _MAY_TAKE_LONG = frozenset({"JoinGroupRequest", "SyncGroupRequest"})
 _FORMED_S_MAX = 20
 _WELL_S_MAX = 20
@@ -83,7 +83,7 @@ class ClusterScenario:
             simulation,
             self.network,
             name,
-            settings={"cluster.id": _CLUSTER_ID, **options.node_settings(node_id)},
+            settings={"cluster.id": CLUSTER_ID, **options.node_settings(node_id)},
             log_directories=[
                 f"{DATA}/{number}" for number in range(faults.fault_options.log_directories)
             ],
