@@ -45,11 +45,12 @@ def run_cluster_guarded(
     *,
     keeps_trace: bool = False,
     bug: str | None = None,
+    without: frozenset[int] = frozenset(),
     wall_s_max: float = WALL_S_MAX,
 ) -> Result:
     """Runs one seed, with a planted bug if one is named, and sees that it ends."""
     with quiet_logging(), planted(bug), time_limit(wall_s_max):
-        return run_cluster(seed, keeps_trace=keeps_trace)
+        return run_cluster(seed, keeps_trace=keeps_trace, without=without)
 
 
 def run_clusters(
