@@ -201,7 +201,7 @@ class Checkpointer:
             self._failed(error)
         for part in flushes:
             try:
-                # Otherwise a recovery begins where it did before, and compaction must leave that alone.
+                # Else a recovery begins where it did before, and compaction must leave that alone.
                 if error is None:
                     part.log.local.finish_flush(part.flush)
                     part.log.local.gaps.forget_below(part.log.local.recovery_point)
