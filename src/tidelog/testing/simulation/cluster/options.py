@@ -53,6 +53,8 @@ class ClusterOptions:
     """By so much, at most, are the wall clocks of nodes wrong from the start."""
     loses_minority: bool = False
     """Whether some nodes are gone for good when the faults end."""
+    changes_settings: bool = False
+    """Whether a client changes a setting all the time."""
 
     @classmethod
     def draw(cls, random: Random, more: Random) -> ClusterOptions:
@@ -79,6 +81,7 @@ class ClusterOptions:
             options,
             clock_skew_ms_max=more.choice((0, 0, 300, 60_000)),
             loses_minority=may_lose and more.random() < 0.4,
+            changes_settings=more.random() < 0.3,
         )
 
     @property

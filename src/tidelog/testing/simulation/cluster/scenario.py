@@ -35,6 +35,7 @@ from tidelog.testing.simulation.workloads.groups import Groups
 from tidelog.testing.simulation.workloads.long_polls import LongPolls
 from tidelog.testing.simulation.workloads.plain_sends import PlainSends
 from tidelog.testing.simulation.workloads.records import Records
+from tidelog.testing.simulation.workloads.setting_changes import SettingChanges
 from tidelog.testing.simulation.workloads.transactions import Transactions
 from tidelog.testing.simulation.workloads.workload import DrawnWorkload
 from tidelog.testing.simulation.workloads.workspace import Workspace
@@ -90,6 +91,8 @@ class ClusterScenario:
         for kind in _WORKLOADS:
             if kind.is_drawn(options.work):
                 self.bench.workloads.append(kind(self._make_workspace(), options.work))
+        if options.changes_settings:
+            self.bench.workloads.append(SettingChanges(self._make_workspace()))
         self.bench.workloads.append(LongPolls(self._make_workspace()))
         self._well_since_us = _NEVER_US
 
