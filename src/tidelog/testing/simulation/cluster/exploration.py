@@ -36,6 +36,16 @@ MET_PER_HUNDRED_SEEDS = {
     "one-way partitions": 5,
     "bridge partitions": 5,
     "slow links": 10,
+    "deliveries after a connection was given up": 100,
+    "eligible leader replicas": 100,
+    "settings changed": 100,
+    "operator moves replicas": 10,
+    "operator replaces a voter": 8,
+    "operator elects preferred leaders": 4,
+    "operator adds a node": 3,
+    "operator drains and removes a node": 3,
+    "operator changes a feature": 2,
+    "runs without a minority": 3,
 }
 """What so many seeds meet at least: a run in which less happens has shown less than it seems."""
 
