@@ -8,12 +8,10 @@ from typing import Any
 from tidelog.cluster.controller import (
     isr_changes,
     leadership,
-    partition_changes,
     producer_ids,
 )
 from tidelog.cluster.controller.broker_heartbeats import BrokerHeartbeats
 from tidelog.cluster.controller.decision import Decision
-from tidelog.cluster.controller.isr_changes import IsrChange
 from tidelog.cluster.controller.partition_changes import (
     Elected,
     Election,
@@ -23,11 +21,10 @@ from tidelog.cluster.controller.partition_changes import (
 )
 from tidelog.cluster.controller.producer_ids import ProducerIdBlock
 from tidelog.cluster.metadata import image_changes
-from tidelog.cluster.metadata.image import MetadataImage, PartitionImage, TopicImage
+from tidelog.cluster.metadata.image import MetadataImage, PartitionImage
 from tidelog.cluster.metadata.metadata_log import MetadataLog
 from tidelog.cluster.metadata.quorum_member import QuorumMember
 from tidelog.promise import Promise
-from tidelog.protocol.errors import ApiError
 from tidelog.protocol.schema import Message
 from tidelog.raft.outputs import Persist
 from tidelog.server.controller import broker_requests
@@ -75,31 +72,6 @@ def answer_before_metadata_is_committed() -> Iterator[None]:
 
 
 @CONTROLLER_BUGS.plant
-def decide_on_what_did_not_commit() -> Iterator[None]:
-    """A controller that leads again goes on from what it had proposed when it lost leadership."""
-    activate = MetadataLog._activate
-
-    def go_on(self: MetadataLog) -> None:
-        latest = self.latest
-        activate(self)
-        if latest.offset > self.image.offset >= 0:
-            self.latest = latest
-
-    fail_in_flight = MetadataLog._fail_in_flight
-
-    def keep_latest(self: MetadataLog, error: ApiError) -> None:
-        latest = self.latest
-        fail_in_flight(self, error)
-        self.latest = latest
-
-    with (
-        replaced(MetadataLog, "_activate", go_on),
-        replaced(MetadataLog, "_fail_in_flight", keep_latest),
-    ):
-        yield
-
-
-@CONTROLLER_BUGS.plant
 def publish_before_the_commit() -> Iterator[None]:
     """A controller's own image has a change as soon as it is proposed."""
     propose = MetadataLog.propose
@@ -115,69 +87,6 @@ def publish_before_the_commit() -> Iterator[None]:
 
 
 # In-sync sets
-
-
-@CONTROLLER_BUGS.plant
-def change_in_sync_sets_of_another_epoch() -> Iterator[None]:
-    """The controller takes an in-sync set that was proposed on an older state of the partition."""
-    checked = isr_changes._checked
-
-    def unchecked(
-        change: IsrChange, broker_id: int, image: MetadataImage
-    ) -> tuple[TopicImage, PartitionImage]:
-        topic = image.topics_by_id.get(change.topic_id)
-        if topic is not None and change.partition < len(topic.partitions):
-            now = topic.partitions[change.partition]
-            change = change._replace(
-                leader_epoch=now.leader_epoch, partition_epoch=now.partition_epoch
-            )
-        return checked(change, broker_id, image)
-
-    with replaced(isr_changes, "_checked", unchecked):
-        yield
-
-
-@CONTROLLER_BUGS.plant
-def let_anybody_shrink_an_in_sync_set() -> Iterator[None]:
-    """The controller takes an in-sync set from a broker that does not lead the partition."""
-    alter = isr_changes.alter_partitions
-
-    def alter_for_leader(
-        proposed: Sequence[IsrChange], broker_id: int, *arguments: Any
-    ) -> Decision[Any]:
-        image: MetadataImage = arguments[1]
-        rows: list[Any] = []
-        records: list[Message] = []
-        for change in proposed:
-            topic = image.topics_by_id.get(change.topic_id)
-            leader = broker_id
-            if topic is not None and change.partition < len(topic.partitions):
-                now = topic.partitions[change.partition]
-                leader = now.leader if now.leader in change.isr else broker_id
-                change = change._replace(
-                    leader_epoch=now.leader_epoch, partition_epoch=now.partition_epoch
-                )
-            epoch = image.brokers[leader].epoch if leader in image.brokers else arguments[0]
-            decision = alter([change], leader, epoch, image, arguments[2])
-            rows += decision.rows
-            records += decision.records
-        return Decision(records, rows)
-
-    with replaced(broker_requests, "alter_partitions", alter_for_leader):
-        yield
-
-
-@CONTROLLER_BUGS.plant
-def forget_eligible_leader_replicas() -> Iterator[None]:
-    """Nobody is remembered who left the in-sync set with everything that is committed."""
-
-    def nobody(
-        self: PartitionChange, replicas: Sequence[int], isr: Sequence[int]
-    ) -> tuple[int, ...]:
-        return ()
-
-    with replaced(PartitionChange, "_eligible", nobody):
-        yield
 
 
 @CONTROLLER_BUGS.plant
@@ -254,17 +163,6 @@ def leave_partitions_without_a_leader() -> Iterator[None]:
     from tidelog.cluster.controller import broker_lifecycle
 
     with replaced(broker_lifecycle, "broker_comes", lambda broker_id, changes: None):
-        yield
-
-
-@CONTROLLER_BUGS.plant
-def elect_those_who_are_fenced() -> Iterator[None]:
-    """An in-sync replica may lead whether its broker serves or not."""
-
-    def acceptable(self: PartitionChange, replica: int) -> bool:
-        return replica in self.rules.image.brokers
-
-    with replaced(partition_changes.PartitionChange, "_is_acceptable", acceptable):
         yield
 
 

@@ -15,10 +15,8 @@ from tidelog.promise import Promise
 from tidelog.protocol.errors import ErrorCode
 from tidelog.protocol.record_batch import iterate_headers
 from tidelog.protocol.topic_partition import TopicPartition
-from tidelog.server.coordination import transaction_markers
 from tidelog.server.coordination.shard_host import HostedShard, ShardHost
 from tidelog.server.coordination.transactional_appends import TransactionalAppends
-from tidelog.storage.producer_state.producer_state import ProducerState
 from tidelog.testing.simulation.planting import Plantation, replaced
 
 COORDINATION_BUGS = Plantation()
@@ -105,15 +103,6 @@ def _without_last_batch(topic: str) -> Any:
 
 
 @COORDINATION_BUGS.plant
-def drop_markers_when_the_leader_moves() -> Iterator[None]:
-    """A marker counts as written when the partition has another leader meanwhile."""
-    lost = {ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NETWORK_EXCEPTION}
-    written = transaction_markers._WRITTEN | lost
-    with replaced(transaction_markers, "_WRITTEN", written):
-        yield
-
-
-@COORDINATION_BUGS.plant
 def forget_markers_at_takeover() -> Iterator[None]:
     """A new coordinator does not finish the transactions that the one before had decided."""
 
@@ -125,46 +114,6 @@ def forget_markers_at_takeover() -> Iterator[None]:
 
 
 @COORDINATION_BUGS.plant
-def answer_markers_before_they_are_committed() -> Iterator[None]:
-    """A marker counts as written when the leader has it."""
-    write = transaction_markers.write_marker
-
-    def hasty(*arguments: Any, **options: Any) -> Promise[ErrorCode]:
-        written = write(*arguments, **options)
-        return written if written.is_done else Promise.of(ErrorCode.NONE)
-
-    with replaced(transaction_markers, "write_marker", hasty):
-        yield
-
-
-@COORDINATION_BUGS.plant
-def write_markers_before_the_decision_is_committed() -> Iterator[None]:
-    """A transaction's markers are sent when its end is written, not when that is replicated."""
-    when_committed = HostedShard._when_committed
-
-    def hasty(self: HostedShard[Any], replies: list[Reply], effects: list[Any]) -> None:
-        if effects:
-            self._deliver([], effects)
-        when_committed(self, replies, [])
-
-    with replaced(HostedShard, "_when_committed", hasty):
-        yield
-
-
-@COORDINATION_BUGS.plant
-def take_markers_of_any_coordinator() -> Iterator[None]:
-    """A partition takes a marker that is late, of a transaction that has ended already."""
-
-    def anything(
-        self: ProducerState, epoch: int, coordinator_epoch: int, transaction_version: int
-    ) -> None:
-        pass
-
-    with replaced(ProducerState, "check_marker", anything):
-        yield
-
-
-@COORDINATION_BUGS.plant
 def append_without_asking_the_coordinator() -> Iterator[None]:
     """Records are written to partitions of which the transaction's coordinator does not know."""
 
@@ -172,13 +121,6 @@ def append_without_asking_the_coordinator() -> Iterator[None]:
         return Promise.of({})
 
     with replaced(TransactionalAppends, "_ask", nothing_wrong):
-        yield
-
-
-@COORDINATION_BUGS.plant
-def keep_verifications_over_a_marker() -> Iterator[None]:
-    """What was verified for a transaction is written though that has ended meanwhile."""
-    with replaced(TransactionalAppends, "_undone", lambda self, call: {}):
         yield
 
 
@@ -230,22 +172,4 @@ def forget_offsets_of_transactions() -> Iterator[None]:
         self.committed.replay_end_marker(producer_id, False)
 
     with replaced(GroupShard, "replay_end_marker", nothing):
-        yield
-
-
-@COORDINATION_BUGS.plant
-def forget_ends_of_transactions_at_takeover() -> Iterator[None]:
-    """A new coordinator of groups leaves offsets pending whose transaction has ended."""
-    load = HostedShard._load_batches
-
-    def load_without_markers(self: HostedShard[Any], data: bytes) -> None:
-        view = memoryview(data)
-        kept = [
-            view[at : at + header.size_bytes]
-            for at, header in iterate_headers(view)
-            if not header.is_control
-        ]
-        load(self, b"".join(kept))
-
-    with replaced(HostedShard, "_load_batches", load_without_markers):
         yield

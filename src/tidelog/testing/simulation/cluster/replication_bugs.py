@@ -12,10 +12,7 @@ from tidelog.cluster.replication.partition import EpochEnd, Partition, Partition
 from tidelog.cluster.replication.replica_fetcher import ReplicaFetcher
 from tidelog.cluster.replication.replication_state import IsrProposal, ReplicationState
 from tidelog.cluster.replication.waiting import Waiting
-from tidelog.cluster.topic_names import CLUSTER_METADATA_TOPIC
 from tidelog.server.delayed import DelayedProduce
-from tidelog.storage.append_result import AppendResult
-from tidelog.storage.log import Log
 from tidelog.testing.simulation.planting import Plantation, replaced
 
 REPLICATION_BUGS = Plantation()
@@ -219,37 +216,7 @@ def forget_producers_on_followers() -> Iterator[None]:
         yield
 
 
-@REPLICATION_BUGS.plant
-def keep_producers_of_what_is_cut() -> Iterator[None]:
-    """Batches that a follower has cut off count as duplicates when they are sent again."""
-    cut = Log._cut
-
-    def cut_records_only(self: Log, offset: int, end_offset: int) -> None:
-        states = {key: state.copy() for key, state in self.producers.producers.items()}
-        cut(self, offset, end_offset)
-        self.producers.producers.update(states)
-
-    with replaced(Log, "_cut", cut_records_only):
-        yield
-
-
 # Leader epochs
-
-
-@REPLICATION_BUGS.plant
-def stamp_no_leader_epoch() -> Iterator[None]:
-    """Leaders write the batches of all epochs with the same one."""
-    append = Log.append_as_leader
-
-    def unstamped(
-        self: Log, batches: memoryview, leader_epoch: int, *arguments: Any, **options: Any
-    ) -> AppendResult:
-        if self.topic_partition.topic != CLUSTER_METADATA_TOPIC:
-            leader_epoch = 0
-        return append(self, batches, leader_epoch, *arguments, **options)
-
-    with replaced(Log, "append_as_leader", unstamped):
-        yield
 
 
 @REPLICATION_BUGS.plant
@@ -262,19 +229,6 @@ def obey_images_of_older_epochs() -> Iterator[None]:
             follow(self, image)
 
     with replaced(Partition, "follow", keep_leading):
-        yield
-
-
-@REPLICATION_BUGS.plant
-def answer_producers_of_the_epoch_before() -> Iterator[None]:
-    """Who waits for a commit is told of success when the high watermark passes in a new epoch."""
-    refuse = Waiting.refuse
-
-    def keep_waiting(self: Waiting, partition: Partition, code: Any) -> None:
-        if code.name != "NOT_LEADER_OR_FOLLOWER":
-            refuse(self, partition, code)
-
-    with replaced(Waiting, "refuse", keep_waiting):
         yield
 
 
