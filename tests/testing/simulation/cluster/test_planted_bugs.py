@@ -23,6 +23,7 @@ FAILING_SEEDS: dict[str, int] = {
     "believe-the-leaders-high-watermark": 44,
     "trust-the-end-of-the-log-after-a-start": 15,
     "forget-producers-on-followers": 36,
+    "stamp-no-leader-epoch": 6,
     "answer-when-the-leader-has-it": 15,
     "serve-what-is-not-committed": 31,
     "tell-the-end-before-the-epoch-start": 15,

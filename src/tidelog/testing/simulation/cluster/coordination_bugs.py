@@ -173,3 +173,21 @@ def forget_offsets_of_transactions() -> Iterator[None]:
 
     with replaced(GroupShard, "replay_end_marker", nothing):
         yield
+
+
+@COORDINATION_BUGS.plant
+def forget_ends_of_transactions_at_takeover() -> Iterator[None]:
+    """A new coordinator of groups leaves offsets pending whose transaction has ended."""
+    load = HostedShard._load_batches
+
+    def load_without_markers(self: HostedShard[Any], data: bytes) -> None:
+        view = memoryview(data)
+        kept = [
+            view[at : at + header.size_bytes]
+            for at, header in iterate_headers(view)
+            if not header.is_control
+        ]
+        load(self, b"".join(kept))
+
+    with replaced(HostedShard, "_load_batches", load_without_markers):
+        yield

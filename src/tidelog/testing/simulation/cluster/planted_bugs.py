@@ -30,6 +30,7 @@ FOUND_WITHIN: dict[str, int] = {
     "believe-the-leaders-high-watermark": 40,
     "trust-the-end-of-the-log-after-a-start": 20,
     "forget-producers-on-followers": 40,
+    "stamp-no-leader-epoch": 10,
     "obey-images-of-older-epochs": 40,
     "answer-when-the-leader-has-it": 20,
     "serve-what-is-not-committed": 40,
@@ -56,5 +57,6 @@ FOUND_WITHIN: dict[str, int] = {
     "forget-partitions-of-a-transaction": 40,
     "let-zombies-go-on": 40,
     "forget-offsets-of-transactions": 40,
+    "forget-ends-of-transactions-at-takeover": 10,
 }
 """Within how many seeds, from the first on, each is found."""

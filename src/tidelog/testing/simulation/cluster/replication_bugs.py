@@ -12,7 +12,10 @@ from tidelog.cluster.replication.partition import EpochEnd, Partition, Partition
 from tidelog.cluster.replication.replica_fetcher import ReplicaFetcher
 from tidelog.cluster.replication.replication_state import IsrProposal, ReplicationState
 from tidelog.cluster.replication.waiting import Waiting
+from tidelog.cluster.topic_names import CLUSTER_METADATA_TOPIC
 from tidelog.server.delayed import DelayedProduce
+from tidelog.storage.append_result import AppendResult
+from tidelog.storage.log import Log
 from tidelog.testing.simulation.planting import Plantation, replaced
 
 REPLICATION_BUGS = Plantation()
@@ -217,6 +220,22 @@ def forget_producers_on_followers() -> Iterator[None]:
 
 
 # Leader epochs
+
+
+@REPLICATION_BUGS.plant
+def stamp_no_leader_epoch() -> Iterator[None]:
+    """Leaders write the batches of all epochs with the same one."""
+    append = Log.append_as_leader
+
+    def unstamped(
+        self: Log, batches: memoryview, leader_epoch: int, *arguments: Any, **options: Any
+    ) -> AppendResult:
+        if self.topic_partition.topic != CLUSTER_METADATA_TOPIC:
+            leader_epoch = 0
+        return append(self, batches, leader_epoch, *arguments, **options)
+
+    with replaced(Log, "append_as_leader", unstamped):
+        yield
 
 
 @REPLICATION_BUGS.plant
