@@ -86,7 +86,7 @@ simulate: $(READY)
 simulate-consensus: $(READY)
 	$(BIN)/tidelog simulate --consensus $(if $(ARGS),$(ARGS),--count 1000000)
 
-# Clusters of three to five real nodes in a simulated world: 10,000 seeds on all cores.
+# Clusters of three to seven real nodes in a simulated world: 10,000 seeds on all cores.
 simulate-cluster: $(READY)
 	$(BIN)/tidelog simulate --cluster $(if $(ARGS),$(ARGS),--count 10000)
 

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
@@ -100,3 +101,34 @@ def test_planted_bugs_of_the_quorum_are_listed() -> None:
     result = simulate("--consensus", "--plant", "list")
     assert "vote-for-shorter-logs" in result.output
     assert "ignore-failed-sync" not in result.output
+
+
+def test_the_story_of_a_cluster_is_told_and_drawn(tmp_path: Path) -> None:
+    page = tmp_path / "story.html"
+    story = simulate(
+        "--cluster", "--seed", "5", "--without", "0,1", "--timeline", "--html", str(page)
+    )
+    assert story.exit_code == 0, story.output
+    assert "the cluster is well" in story.output
+    assert f"wrote {page}" in story.output
+    assert "--cluster --seed 5 --without 0,1" in page.read_text()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--timeline",),
+        ("--cluster", "--html", "x.html"),
+        ("--seed", "5", "--without", "3"),
+        ("--seed", "5", "--shrink"),
+        ("--cluster", "--seed", "5", "--without", "x"),
+    ],
+)
+def test_stories_are_of_one_seed_of_clusters(arguments: tuple[str, ...]) -> None:
+    assert simulate(*arguments).exit_code == 2
+
+
+def test_a_good_seed_cannot_be_shrunk() -> None:
+    result = simulate("--cluster", "--seed", "5", "--shrink")
+    assert result.exit_code == 2
+    assert "does not fail" in result.output

@@ -77,6 +77,26 @@ def test_leader_that_is_removed_resigns_when_that_is_committed_kafka_17608() -> 
     assert leader.applied_offset == successor.applied_offset
 
 
+def test_a_founder_that_is_removed_finds_the_voters_that_joined_it() -> None:
+    """Nobody was there to be named in its configuration when it began."""
+    story = Story(voters=1, observers=2, starts=False)
+    addresses, story.cluster.addresses = story.cluster.addresses, ()
+    story.nodes[0].start()
+    story.cluster.addresses = addresses
+    founder = story.elected()
+    for joining in story.others(founder):
+        joining.start()
+        story.run(3)
+        assert ok(story.add_voter(founder, joining))
+    assert ok(story.remove_voter(founder, founder))
+    successor = story.elected()
+    assert successor is not founder
+    story.commit(successor)
+    story.run(3)
+    assert founder.applied_offset == successor.applied_offset
+    assert ok(story.add_voter(successor, founder))
+
+
 def test_the_last_voter_is_not_removed() -> None:
     story = Story(voters=1)
     leader = story.elected()

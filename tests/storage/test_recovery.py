@@ -1,5 +1,7 @@
 """Damaged files are recovered, or refused with a message that names the file and what to do."""
 
+import errno
+import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -18,10 +20,12 @@ from tests.storage.store_cases import (
 from tidelog.protocol.record_batch import stamp
 from tidelog.protocol.topic_partition import TopicPartition
 from tidelog.protocol.uuids import ZERO_UUID
+from tidelog.storage.directories.offset_checkpoint import RECOVERY_POINTS
 from tidelog.storage.directories.partition_metadata import read_topic_id
 from tidelog.storage.files import CorruptFileError
 from tidelog.storage.log_config import LogConfig
 from tidelog.storage.recovery import RecoveryError
+from tidelog.world.files import StrPath
 from tidelog.world.operating_system.files import OsFiles
 
 SEGMENT = "orders-0/00000000000000000000.log"
@@ -266,6 +270,44 @@ def test_gaps_of_compaction_survive_the_loss_of_recovery_points(
     path = tmp_path / "recovery-point-offset-checkpoint"
     path.unlink() if content is None else path.write_bytes(content)
     assert recovered_values(tmp_path) == [b"0", b"7", b"9"]
+
+
+class FilesWithoutRoomForCheckpoints(OsFiles):
+    """The disk is full, from a moment on, when a checkpoint is to be written down."""
+
+    __slots__ = ("is_full",)
+
+    def __init__(self) -> None:
+        self.is_full = False
+
+    def open(self, path: StrPath, flags: int, mode: int = 0o644, /) -> int:  # type: ignore[override]
+        if self.is_full and str(path).endswith(f"{RECOVERY_POINTS}.tmp"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        return super().open(path, flags, mode)
+
+
+@pytest.mark.parametrize("direct_sync_bytes", [1, 1 << 30])
+def test_a_checkpoint_that_could_not_be_written_moves_no_recovery_point(
+    tmp_path: Path, direct_sync_bytes: int
+) -> None:
+    """Compaction relies on it: a recovery takes what is missing above the one on disk for lost."""
+    files = FilesWithoutRoomForCheckpoints()
+    options = replace(SMALL, direct_sync_bytes=direct_sync_bytes)
+    store = open_store(tmp_path, files=files, options=options)
+    log = store.create(ORDERS, TOPIC_ID, LogConfig())
+    append(log, b"0")
+    store.commit()
+    store.checkpoint()
+    recovery_point = log.local.recovery_point
+    assert recovery_point == 1
+    append(log, b"1")
+    store.commit()
+    files.is_full = True
+    store.checkpoint()
+    assert not store.is_checkpointing(log)
+    assert log.local.recovery_point == recovery_point
+    store.close(clean=False)
+    assert recovered_values(tmp_path) == [b"0", b"1"]
 
 
 def copied_log(

@@ -7,6 +7,10 @@ import random
 import shlex
 import sys
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -15,11 +19,26 @@ from tidelog.cli.failures import EXIT_FAILED
 
 if TYPE_CHECKING:
     from tidelog.testing.simulation.exploration import Failure, Findings
+    from tidelog.testing.simulation.result import Result
 
 _SEED_BITS = 32
 _PROGRESS_INTERVAL_S = 10.0
 _TERMINAL_INTERVAL_S = 0.5
 _LINES_OF_FAILURE_MAX = 40
+
+
+class _Numbers(click.ParamType):  # type: ignore[type-arg]
+    name = "N,N..."
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> frozenset[int]:
+        if isinstance(value, frozenset):
+            return value
+        try:
+            return frozenset(int(each) for each in str(value).split(",") if each)
+        except ValueError:
+            self.fail(f"{value!r} is not a list of numbers, as in 3,7", param, ctx)
 
 
 class _SeedRange(click.ParamType):  # type: ignore[type-arg]
@@ -47,6 +66,10 @@ class _SeedRange(click.ParamType):  # type: ignore[type-arg]
 @click.option("--from", "first", type=click.IntRange(0), default=0, help="The first of them.")
 @click.option("--minutes", type=click.FloatRange(0, min_open=True), help="New seeds for so long.")
 @click.option("--trace", is_flag=True, help="Tell what happened, event by event. With --seed.")
+@click.option("--timeline", is_flag=True, help="Tell what happened, in short. With --cluster.")
+@click.option("--html", type=click.Path(dir_okay=False), help="Draw it, on a page of HTML.")
+@click.option("--without", type=_Numbers(), help="Leave out these fault events.")
+@click.option("--shrink", is_flag=True, help="Find out which faults a failure does not need.")
 @click.option(
     "--jobs", "-j", type=click.IntRange(1), help="Worker processes; default one for each core."
 )
@@ -61,6 +84,10 @@ def command(
     first: int,
     minutes: float | None,
     trace: bool,
+    timeline: bool,
+    html: str | None,
+    without: frozenset[int] | None,
+    shrink: bool,
     jobs: int | None,
     keep_going: bool,
     plant: str | None,
@@ -72,7 +99,9 @@ def command(
     A seed decides everything: the clients, the faults, and when each thing happens. A seed that
     fails fails again, byte for byte. With --consensus a seed is a schedule of the metadata quorum:
     replicas, elections, changes of voters, snapshots, and faults of network, disk and clock. With
-    --cluster it is a cluster of three to five nodes, with partitions of the network between them.
+    --cluster it is a cluster of three to seven nodes, with partitions of the network between them;
+    the faults of a --seed are then numbered events, which can be left out, and its story can be had
+    as a --timeline or as a page of --html.
     """
     if consensus and cluster:
         raise click.UsageError("--consensus and --cluster exclude each other.")
@@ -80,10 +109,15 @@ def command(
         raise click.UsageError("--seed, --seeds, --count and --minutes exclude each other.")
     if trace and seed is None:
         raise click.UsageError("--trace tells the story of one seed: say which with --seed.")
+    story = _Story(trace, timeline, html, without or frozenset(), shrink)
+    if story.is_of_cluster and (seed is None or not cluster):
+        raise click.UsageError(
+            "--timeline, --html, --without and --shrink go with --cluster and --seed."
+        )
     simulator = _Consensus() if consensus else _Cluster() if cluster else _Node()
     _check_bug(plant, simulator)
     if seed is not None:
-        _run_one(seed, trace=trace, plant=plant, simulator=simulator)
+        _run_one(seed, story=story, plant=plant, simulator=simulator)
         return
     from tidelog.testing.simulation.exploration import explore, ranges_of, ranges_until
 
@@ -181,22 +215,86 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def _run_one(seed: int, *, trace: bool, plant: str | None, simulator: _Simulator) -> None:
+@dataclass(slots=True, frozen=True)
+class _Story:
+    """What is told of one seed, and how."""
+
+    trace: bool
+    timeline: bool
+    html: str | None
+    without: frozenset[int]
+    shrinks: bool
+
+    @property
+    def is_of_cluster(self) -> bool:
+        return bool(self.timeline or self.html or self.without or self.shrinks)
+
+
+def _run_one(seed: int, *, story: _Story, plant: str | None, simulator: _Simulator) -> None:
     """In this process, so that a debugger can be used."""
     from tidelog.testing.simulation.exploration import Findings
 
-    result = simulator.run_seed(seed, keeps_trace=trace, bug=plant)
-    for line in result.trace:
-        click.echo(line)
+    without = _shrunk(seed, story, plant) if story.shrinks else story.without
+    keeps_trace = story.trace or story.timeline or story.html is not None
+    run_seed: Callable[..., Result] = simulator.run_seed
+    if without:
+        run_seed = partial(run_seed, without=without)
+    result = run_seed(seed, keeps_trace=keeps_trace, bug=plant)
+    _tell_story(result, story, without, plant)
     findings = Findings()
     findings.add(result)
     for failure in findings.failures:
-        click.echo(_tell(failure, plant, simulator, lines_max=None))
+        click.echo(_tell(failure, plant, simulator, lines_max=None, without=without))
     click.echo(f"seed {seed}: {result.options}")
     click.echo(_totals(findings))
     click.echo(f"trace {result.trace_digest}")
     if findings.failures:
         raise click.exceptions.Exit(EXIT_FAILED)
+
+
+def _shrunk(seed: int, story: _Story, plant: str | None) -> frozenset[int]:
+    from tidelog.testing.simulation.cluster.exploration import run_cluster_guarded
+    from tidelog.testing.simulation.shrinking import shrink
+
+    try:
+        found = shrink(
+            lambda without: run_cluster_guarded(seed, bug=plant, without=without),
+            without=story.without,
+            tell=lambda line: click.echo(line, err=True),
+        )
+    except ValueError as error:
+        raise click.UsageError(f"seed {seed}: {error}") from error
+    click.echo(f"after {found.runs} runs these faults are left:")
+    for event in found.result.faults:
+        click.echo(f"  {event}")
+    return found.without
+
+
+def _tell_story(result: Result, story: _Story, without: frozenset[int], plant: str | None) -> None:
+    if story.trace:
+        for line in result.trace:
+            click.echo(line)
+    if story.timeline:
+        from tidelog.testing.simulation.timeline import moments, tell
+
+        for event in result.faults:
+            click.echo(f"fault {event}")
+        for line in tell(moments(result.trace, result.failures)):
+            click.echo(line)
+    if story.html is not None:
+        from tidelog.testing.simulation.timeline_html import page
+
+        arguments = f"--cluster --seed {result.seed}{_arguments(without, plant)}"
+        title = f"Seed {result.seed}: {'good' if result.is_good else 'failed'}"
+        Path(story.html).write_text(
+            page(result, title=title, command=f"tidelog simulate {arguments}"), encoding="utf-8"
+        )
+        click.echo(f"wrote {story.html}")
+
+
+def _arguments(without: frozenset[int], plant: str | None) -> str:
+    left_out = f" --without {','.join(map(str, sorted(without)))}" if without else ""
+    return left_out + (f" --plant {shlex.quote(plant)}" if plant else "")
 
 
 class _Report:
@@ -259,18 +357,19 @@ def _tell(
     simulator: _Simulator,
     *,
     lines_max: int | None,
+    without: frozenset[int] = frozenset(),
 ) -> str:
     lines = [line for what in failure.what for line in what.splitlines()]
     shown = lines if lines_max is None else lines[:lines_max]
     if len(shown) < len(lines):
         shown.append(f"... and {len(lines) - len(shown)} lines more")
-    bug = f" --plant {shlex.quote(plant)}" if plant else ""
     return "\n".join(
         [
             f"seed {failure.seed} failed",
             f"  options: {failure.options}",
             *(f"  {line}" for line in shown),
-            f"  repeat: tidelog simulate{simulator.option} --seed {failure.seed} --trace{bug}",
+            f"  repeat: tidelog simulate{simulator.option} --seed {failure.seed} --trace"
+            f"{_arguments(without, plant)}",
         ]
     )
 

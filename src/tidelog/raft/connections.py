@@ -6,6 +6,7 @@ role, everything is forgotten: a response that comes later is one that nobody ex
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from random import Random
 
 from tidelog.protocol.schema import Message
@@ -32,7 +33,6 @@ class Connections:
 
     __slots__ = (
         "_awaiting",
-        "_bootstrap",
         "_next_correlation",
         "_paused_until_ms",
         "_random",
@@ -40,10 +40,7 @@ class Connections:
         "bootstrap_paused_until_ms",
     )
 
-    def __init__(
-        self, bootstrap: tuple[Destination, ...], settings: QuorumSettings, random: Random
-    ) -> None:
-        self._bootstrap = bootstrap
+    def __init__(self, settings: QuorumSettings, random: Random) -> None:
         self._settings = settings
         self._random = random
         self._next_correlation = 0
@@ -125,9 +122,15 @@ class Connections:
             + self._settings.request_timeout_ms
         )
 
-    def ready_bootstrap(self, now_ms: int) -> Destination | None:
-        """A server to ask who leads, a different one each time."""
-        servers = self._bootstrap
-        if not servers or now_ms < self.bootstrap_paused_until_ms or self.any_in_flight(now_ms):
+    def ready_bootstrap(
+        self, addresses: Iterable[tuple[str, int]], now_ms: int
+    ) -> Destination | None:
+        """One of these servers, to ask it who leads: a different one each time."""
+        if now_ms < self.bootstrap_paused_until_ms or self.any_in_flight(now_ms):
             return None
-        return servers[self._random.randrange(len(servers))]
+        # Nothing is in flight, so that a number may stand for another server than before.
+        servers = list(dict.fromkeys(addresses))
+        if not servers:
+            return None
+        index = self._random.randrange(len(servers))
+        return Destination(-2 - index, *servers[index])

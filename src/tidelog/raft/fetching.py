@@ -228,7 +228,7 @@ class Fetching:
     def _fetch_from_bootstrap(self) -> None:
         quorum = self._quorum
         connections = quorum.connections
-        server = connections.ready_bootstrap(quorum.now_ms)
+        server = connections.ready_bootstrap(quorum.servers(), quorum.now_ms)
         if server is not None:
             quorum.send(server, self._request())
         if connections.any_in_flight(quorum.now_ms):

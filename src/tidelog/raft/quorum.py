@@ -14,7 +14,7 @@ Three things reach the disk, each with its own rule:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from random import Random
 
 from tidelog.protocol.control_records import (
@@ -95,16 +95,7 @@ class Quorum:
         """Everything below is committed. It does not go back in the life of the replica."""
         self.history = VoterHistory(local.static_voters)
         self.history.load(log)
-        own_addresses = {(each.host, each.port) for each in local.endpoints}
-        # One who is not told who leads asks those of its configuration, and the voters it knows of.
-        known = [self.address(voter.endpoints) for voter in self.history.voters]
-        addresses = [*local.bootstrap, *((each.host, each.port) for each in known if each)]
-        servers = [each for each in dict.fromkeys(addresses) if each not in own_addresses]
-        self.connections = Connections(
-            tuple(Destination(-2 - index, *server) for index, server in enumerate(servers)),
-            settings,
-            random,
-        )
+        self.connections = Connections(settings, random)
         self.outputs: list[Output] = []
         # The other parts hear of what happens to a leader.
         self.when_leadership_ended: list[Callable[[Leader], None]] = []
@@ -177,6 +168,16 @@ class Quorum:
             self.state.epoch,
             self.address(self.leader_endpoints),
         )
+
+    def servers(self) -> Iterator[tuple[str, int]]:
+        """Who may know who leads: those of the configuration, and the voters that are known now,
+        without this node itself."""
+        own = {(each.host, each.port) for each in self.local.endpoints}
+        yield from (each for each in self.local.bootstrap if each not in own)
+        for voter in self.history.voters:
+            address = self.address(voter.endpoints)
+            if address is not None and (address.host, address.port) not in own:
+                yield address.host, address.port
 
     def address(self, endpoints: Endpoints) -> Endpoint | None:
         """The one that voters use among themselves."""

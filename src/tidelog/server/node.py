@@ -510,6 +510,8 @@ class Node:
         if self.is_ready:
             self.log.info("unfenced", broker_epoch=self.broker_epoch)
             return
+        if self.is_stopping:
+            return  # its listeners are closed
         self._dispatcher.serve_all()
         self._ready()
 

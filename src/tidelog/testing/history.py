@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from tidelog.errors import TidelogError
 from tidelog.protocol.topic_partition import TopicPartition
+from tidelog.testing.history_cycles import find_cycles
 
 
 class Outcome(StrEnum):
@@ -57,6 +58,8 @@ class Operation:
     sends: list[Send] = field(default_factory=list)
     polls: list[list[Polled]] = field(default_factory=list)
     repositioned: bool = False
+    reads_uncommitted: bool = False
+    """Whether its polls show what open transactions have sent, which proves no order."""
 
 
 class AnomalyKind(StrEnum):
@@ -69,6 +72,7 @@ class AnomalyKind(StrEnum):
     POLL_SKIP = "poll skip"  # consecutive polls of a client left records out
     NONMONOTONIC_POLL = "non-monotonic poll"  # a client's poll went back
     NONMONOTONIC_SEND = "non-monotonic send"  # a client's later record has a lower offset
+    CYCLE = "cycle"  # operations each of which has seen another's doing
     INTERNAL_POLL_SKIP = "poll skip inside one operation"
     INTERNAL_NONMONOTONIC_POLL = "non-monotonic poll inside one operation"
     INTERNAL_NONMONOTONIC_SEND = "non-monotonic send inside one operation"
@@ -122,6 +126,7 @@ def check_history(history: Sequence[Operation]) -> Report:
         *_precommitted_reads(history),
         *_poll_order(history, log),
         *_send_order(history),
+        *_cycles(history),
     ]
     return Report(
         anomalies,
@@ -291,6 +296,14 @@ def _send_order(history: Sequence[Operation]) -> Iterator[Anomaly]:
                 )
             last_of[topic_partition] = offset
             within.add(topic_partition)
+
+
+def _cycles(history: Sequence[Operation]) -> Iterator[Anomaly]:
+    failed = [
+        place for place, each in enumerate(history) if each.outcome is Outcome.FAILED and each.sends
+    ]
+    for cycle in find_cycles(history, failed):
+        yield Anomaly(AnomalyKind.CYCLE, cycle.topic_partition, cycle.tell(history))
 
 
 _INTERNAL = {

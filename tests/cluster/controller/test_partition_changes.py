@@ -198,6 +198,17 @@ def test_replicas_that_were_eligible_when_the_feature_was_turned_off_may_still_l
     assert (after.leader, after.isr, after.eligible_leader_replicas) == (2, (2,), ())
 
 
+def test_the_last_known_leader_leads_after_the_feature_was_turned_off() -> None:
+    """Nobody else is left to wait for: the last one that was eligible has lost records too."""
+    host = ClusterHost([1, 2, 3], features=WITHOUT_ELIGIBLE_REPLICAS)
+    before = partition(leader=-1, isr=(), eligible_leader_replicas=(2,), last_known_elr=(1,))
+    host.fence(2)
+    after = changed(host, before, unclean_shutdowns=(2,))
+    assert after is not None
+    assert (after.leader, after.isr, after.last_known_elr) == (1, (1,), ())
+    assert after.leader_recovery_state == LeaderRecoveryState.RECOVERING
+
+
 def test_a_partition_without_a_leader_that_loses_a_replica_has_no_last_leader_for_it() -> None:
     host = ClusterHost([1, 2, 3])
     for broker_id in (1, 2, 3):

@@ -247,7 +247,9 @@ class PartitionChange:
         for replica in replicas:
             if replica in sound and self._is_acceptable(replica):
                 return Elected(replica, False)
-        if not sound and self.rules.has_eligible_replicas:
+        if not sound:
+            # Known since the in-sync set was empty, which may be from before the feature was
+            # turned off.
             last_known = self.before.last_known_elr
             # More than one would be what other software keeps there: not a leader.
             if len(last_known) == 1 and last_known[0] in replicas:
@@ -277,7 +279,7 @@ class PartitionChange:
         """Who led when the partition last had a leader; nobody while it has one."""
         last_known = self.before.last_known_elr
         if not self.rules.has_eligible_replicas:
-            return last_known
+            return () if leader_change >= 0 else last_known
         if leader_change == NO_LEADER and self.before.leader != NO_LEADER and not last_known:
             return (self.before.leader,)
         if leader_change >= 0 and last_known:

@@ -201,8 +201,9 @@ class Checkpointer:
             self._failed(error)
         for part in flushes:
             try:
-                part.log.local.finish_flush(part.flush)
+                # Else a recovery begins where it did before, and compaction must leave that alone.
                 if error is None:
+                    part.log.local.finish_flush(part.flush)
                     part.log.local.gaps.forget_below(part.log.local.recovery_point)
             except OSError as failure:
                 self._failed(failure)

@@ -107,6 +107,8 @@ class SimulatedClient:
         self.problems: list[str] = []
         self.on_timeout: Callable[[str, int], None] = lambda request, begun_us: None
         """Hears of each call that was not answered in time, and when it began."""
+        self.unreachable: frozenset[Address] = frozenset()
+        """From whom nobody expects an answer."""
         self.tasks: list[Task] = []
         self.calls = 0
         self.host.run(self.reactor)
@@ -149,7 +151,7 @@ class SimulatedClient:
                 settled.set(response)
             else:
                 assert error is not None
-                if isinstance(error, PeerTimeout):
+                if isinstance(error, PeerTimeout) and address not in self.unreachable:
                     self.on_timeout(type(request).__name__, begun_us)
                 settled.fail(error)
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from random import Random
+
 from tidelog.testing.simulation.disk import DiskFaults
+from tidelog.testing.simulation.fault_events import FaultEvents
 from tidelog.testing.simulation.fault_options import FaultOptions
 from tidelog.testing.simulation.host import HostFaults
 from tidelog.testing.simulation.node import SimulatedNode
@@ -33,14 +37,17 @@ class FaultSchedule:
         *,
         purpose: str = "faults",
         down_us_max: int = _DOWN_US_MAX,
+        events: FaultEvents | None = None,
     ) -> None:
+        """With `events` each fault is one of them, and can be left out."""
         self._simulation = simulation
         self._node = node
         self._options = options
         self._fault_options = fault_options
-        self._random = simulation.random(purpose)
+        self._random = self._draws = simulation.random(purpose)
+        self._events = events
         self._down_us_max = down_us_max
-        self._is_over = False
+        self._is_over = self._is_retired = False
         self._start_is_due = False
         self._operator_is_called = False
         self.over_since_us = 1 << 60
@@ -65,7 +72,29 @@ class FaultSchedule:
             (more.interrupted_stops, self._interrupt_stop),
         ):
             for _ in range(count):
-                self._simulation.at(begin_us + self._random.randrange(span_us), fault)
+                self._arrange(begin_us + self._random.randrange(span_us), fault)
+
+    def _arrange(self, time_us: int, fault: Callable[[], None]) -> None:
+        if self._events is None:
+            self._simulation.at(time_us, fault)
+            return
+
+        def strike(random: Random) -> None:
+            self._draws = random
+            fault()
+
+        what = fault.__name__.strip("_").replace("_", " ")
+        self._events.at(time_us, self._node.name, what, strike)
+
+    def retire(self) -> None:
+        """The node is not started again, whatever becomes of it."""
+        self._is_retired = True
+
+    def come_back(self) -> None:
+        """It is started again after all."""
+        self._is_retired = False
+        if not self._node.is_alive:
+            self._start_later()
 
     def end(self) -> None:
         """No more faults of the node: from here on it must come right."""
@@ -89,7 +118,7 @@ class FaultSchedule:
     def _cut_power(self) -> None:
         """At an operation of the disk a little later, which may be in the middle of anything."""
         if self._can_strike():
-            self._node.disk.end_after_operations(self._random.choice(_OPERATIONS))
+            self._node.disk.end_after_operations(self._draws.choice(_OPERATIONS))
 
     def _kill(self) -> None:
         if self._can_strike():
@@ -106,12 +135,12 @@ class FaultSchedule:
         if self._can_strike():
             self._simulation.count("stops with a power cut")
             self._node.stop()
-            self._node.disk.end_after_operations(self._random.choice(_OPERATIONS))
+            self._node.disk.end_after_operations(self._draws.choice(_OPERATIONS))
 
     def _jump_clock(self) -> None:
         if not self._is_over:
             self._simulation.count("clock jumps")
-            jump_ms = self._random.choice((-1_000_000, -5_000, 5_000, 1_000_000))
+            jump_ms = self._draws.choice((-1_000_000, -5_000, 5_000, 1_000_000))
             self._simulation.trace(self._node.name, f"clock jumps by {jump_ms} ms")
             self._node.host.clock_skew_ms += jump_ms
 
@@ -121,10 +150,10 @@ class FaultSchedule:
         disk = self._node.disk
         if not self._is_over and disk.space_bytes is None:
             self._simulation.count("full disks")
-            room_bytes = self._random.choice((0, 500, 5_000, 50_000))
+            room_bytes = self._draws.choice((0, 500, 5_000, 50_000))
             self._simulation.trace(self._node.name, f"has {room_bytes} bytes left on its disk")
             disk.space_bytes = disk.used_bytes + room_bytes
-            self._simulation.after(self._random.randrange(_FULL_US_MAX), self._make_room)
+            self._simulation.after(self._draws.randrange(_FULL_US_MAX), self._make_room)
 
     def _make_room(self) -> None:
         self._simulation.trace(self._node.name, "has room on its disk")
@@ -132,15 +161,15 @@ class FaultSchedule:
 
     def _fail_write(self) -> None:
         if not self._is_over:
-            self._node.disk.fail_once("write", after=self._random.choice(_OPERATIONS))
+            self._node.disk.fail_once("write", after=self._draws.choice(_OPERATIONS))
 
     def _fail_sync(self) -> None:
         if not self._is_over:
-            self._node.disk.fail_once("sync", after=self._random.choice(_OPERATIONS))
+            self._node.disk.fail_once("sync", after=self._draws.choice(_OPERATIONS))
 
     def _fail_read(self) -> None:
         if not self._is_over:
-            self._node.disk.fail_once("read", after=self._random.choice(_OPERATIONS))
+            self._node.disk.fail_once("read", after=self._draws.choice(_OPERATIONS))
 
     def _disk_failed(self, kind: str, path: str) -> None:
         self._simulation.count(f"{kind} errors")
@@ -174,14 +203,14 @@ class FaultSchedule:
         self._start_later()
 
     def _start_later(self) -> None:
-        if not self._start_is_due:
+        if not self._start_is_due and not self._is_retired:
             self._start_is_due = True
             self._simulation.after(self._random.randrange(self._down_us_max), self._start)
 
     def _start(self) -> None:
         self._start_is_due = False
         node, disk = self._node, self._node.disk
-        if node.is_alive:
+        if node.is_alive or self._is_retired:
             return
         if disk.is_in_doubt:
             self._simulation.trace(node.name, "is rebooted")

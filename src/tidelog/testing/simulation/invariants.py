@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from tidelog.cluster.metadata.image import MetadataImage
 from tidelog.cluster.replication.partition import Partition
 from tidelog.protocol.record_batch import read_header
 from tidelog.server.node import Node
@@ -49,6 +50,7 @@ class Invariants:
         self._committed: dict[tuple[bytes, int], int] = {}
         self._may_lose: set[tuple[bytes, int]] = set()
         """Logs that were in the page cache only, for a time at least."""
+        self._image: MetadataImage | None = None
 
     def life_began(self, node: Node) -> None:
         self._seen.clear()
@@ -66,6 +68,9 @@ class Invariants:
 
     def check(self, node: Node) -> None:
         """After a turn."""
+        if node.image is not self._image:
+            self._image = node.image
+            self._forget_what_moved(node)
         self._check_partitions(node)
         offset = node.image.offset
         if len(node.metadata.quorum.voters) != 1:
@@ -74,6 +79,15 @@ class Invariants:
         elif self._metadata is None or self._metadata.offset != offset:
             path = node.metadata.log.local.segments.from_offset(offset)[0].path
             self._metadata = _CommittedMetadata(offset, path, self._disk.read(path))
+
+    def _forget_what_moved(self, node: Node) -> None:
+        """A replica that was given to another node may come back, and begins again then."""
+        for topic_id, index in list(self._committed):
+            topic = node.image.topics_by_id.get(topic_id)
+            if topic is None or index >= len(topic.partitions):
+                continue  # a node that starts may know of less than it has
+            if node.config.node_id not in topic.partitions[index].replicas:
+                del self._committed[topic_id, index]
 
     def _check_partitions(self, node: Node) -> None:
         for partition in node.partitions:
@@ -99,6 +113,9 @@ class Invariants:
             if key in self._may_lose:
                 continue
             if before is None:
+                if not log.log_end_offset and node.config.node_id not in partition.isr:
+                    # It was moved away and has come back, perhaps both in this turn.
+                    self._committed.pop(key, None)
                 if log.log_end_offset < self._committed.get(key, 0):
                     self._tell(
                         partition, f"was committed up to {self._committed[key]}", log.log_end_offset

@@ -264,6 +264,10 @@ class SimulatedTransport:
             return
         if data is None:
             peer._peer_ended = True
+        elif self.is_closed:
+            # Whoever gave the connection up may have said the same over another one since.
+            self._network.simulation.count("deliveries after a connection was given up")
+            peer._inbox += data
         else:
             peer._inbox += data
         peer.host.became_ready(peer)

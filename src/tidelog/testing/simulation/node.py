@@ -167,7 +167,7 @@ class SimulatedNode:
                 node.finish()
             except PowerCut:
                 pass
-            except TidelogError as error:
+            except (TidelogError, OSError) as error:
                 self.simulation.trace(self.name, f"ends: {error}")
                 if not self._may_fail:
                     self.bugs.append(str(error))

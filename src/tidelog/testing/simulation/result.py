@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from tidelog.testing.simulation.fault_events import FaultEvent
 
 
 @dataclass(slots=True)
@@ -18,6 +20,8 @@ class Result:
     events: int
     counts: dict[str, int]
     """What happened how often."""
+    faults: list[FaultEvent] = field(default_factory=list)
+    """Those that were arranged, where they can be left out."""
 
     @property
     def is_good(self) -> bool:

@@ -7,13 +7,11 @@ from functools import lru_cache
 import pytest
 
 from tidelog.testing.simulation.consensus.exploration import run_schedules
-from tidelog.testing.simulation.consensus.planted_bugs import PLANTED_BUGS
+from tidelog.testing.simulation.consensus.planted_bugs import FOUND_WITHIN, PLANTED_BUGS
 from tidelog.testing.simulation.consensus.schedule import run_schedule
 from tidelog.testing.simulation.exploration import Findings
 
 SCHEDULES = range(400)
-# Clean without a bug: the schedules above, and the million.
-SCHEDULES_WITH_BUG = range(3000)
 
 # What a few hundred schedules must have met.
 STRUCK = [
@@ -74,7 +72,8 @@ def test_there_are_enough_planted_bugs() -> None:
 
 @pytest.mark.parametrize("name", PLANTED_BUGS)
 def test_planted_bug_is_found(name: str) -> None:
-    found = run_schedules(SCHEDULES_WITH_BUG, keep_going=False, bug=name)
+    # Clean without a bug: the schedules above, and the million.
+    found = run_schedules(range(FOUND_WITHIN[name]), keep_going=False, bug=name)
     assert found.failures, f"{name} was not found in {found.seeds} schedules"
     assert run_schedule(found.failures[0].seed).is_good
 

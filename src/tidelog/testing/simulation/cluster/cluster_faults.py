@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from random import Random
 
 from tidelog.testing.simulation.cluster.options import ClusterOptions
+from tidelog.testing.simulation.fault_events import FaultEvents
 from tidelog.testing.simulation.links import Link
 from tidelog.testing.simulation.network import Network
 from tidelog.testing.simulation.node import SimulatedNode
@@ -25,7 +27,9 @@ class ClusterFaults:
         network: Network,
         nodes: Sequence[SimulatedNode],
         options: ClusterOptions,
+        events: FaultEvents,
     ) -> None:
+        self._events = events
         self._simulation = simulation
         self._network = network
         self._nodes = nodes
@@ -37,13 +41,14 @@ class ClusterFaults:
         """Draw what happens when."""
         options = self._options
         span_us = int(options.work.duration_s * SECOND_US)
-        for count, fault in (
-            (options.partitions_of_network, self._part),
-            (options.slow_links, self._slow_down),
-            (options.pauses, self._pause),
+        for count, who, what, fault in (
+            (options.partitions_of_network, "network", "partition", self._part),
+            (options.slow_links, "network", "slow links", self._slow_down),
+            (options.pauses, "nodes", "pause", self._pause),
         ):
             for _ in range(count):
-                self._simulation.at(begin_us + self._random.randrange(span_us), fault)
+                time_us = begin_us + self._random.randrange(span_us)
+                self._events.at(time_us, who, what, fault)
 
     def end(self) -> None:
         """The network is good again, by `Network.end_faults`, and everybody runs."""
@@ -51,9 +56,10 @@ class ClusterFaults:
         for node in self._nodes:
             node.host.resume()
 
-    def _part(self) -> None:
+    def _part(self, random: Random) -> None:
         if self._is_over:
             return
+        self._random = random
         kind, links = self._random.choice(
             (self._isolate, self._split, self._block_one_way, self._leave_bridge)
         )()
@@ -62,9 +68,10 @@ class ClusterFaults:
         self._network.links.block(links)
         self._heal_later(links, self._random.choice(_BLOCKED_US_MAX))
 
-    def _slow_down(self) -> None:
+    def _slow_down(self, random: Random) -> None:
         if self._is_over:
             return
+        self._random = random
         links = self._random.choice((self._isolate, self._block_one_way))()[1]
         extra_us = self._random.randrange(_EXTRA_US_MAX)
         self._simulation.count("slow links")
@@ -80,9 +87,10 @@ class ClusterFaults:
 
         self._simulation.after(self._random.randrange(longest_us), heal)
 
-    def _pause(self) -> None:
+    def _pause(self, random: Random) -> None:
         if self._is_over:
             return
+        self._random = random
         node = self._random.choice(self._nodes)
         if node.is_alive:
             duration_us = self._random.randrange(self._random.choice(_PAUSED_US_MAX))

@@ -4,7 +4,9 @@
 - A voter votes once in an epoch, and remembers it.
 - Nodes whose metadata is at the same offset have the same image.
 - A leader counts at least those as in sync whom the controller counts, at the same epochs.
-- Every in-sync replica has on its disk what is below the high watermark of a leader.
+- Every in-sync replica has on its disk what is below the high watermark of a leader, and so has
+  every eligible leader replica.
+- Nothing is committed while fewer than `min.insync.replicas` are in sync.
 - What is below a high watermark is the same bytes on every node, in every life: it is committed.
 - Whoever leads has everything that was committed before, unless it was elected uncleanly.
 
@@ -61,6 +63,8 @@ class _SeenOnNode:
     """Up to where the log of a partition is compared."""
     states: dict[PartitionKey, tuple[int, ...]] = field(default_factory=dict)
     ends: dict[PartitionKey, int] = field(default_factory=dict)
+    led: dict[PartitionKey, tuple[int, bool]] = field(default_factory=dict)
+    """Of a leader: its high watermark, and whether enough replicas were in sync."""
 
 
 class ClusterInvariants:
@@ -181,8 +185,11 @@ class ClusterInvariants:
             for then, now in zip(old.partitions, topic.partitions, strict=False):
                 counts["leader changes"] += now.leader_epoch > then.leader_epoch
                 counts["in-sync sets shrunk"] += bool(set(then.isr) - set(now.isr))
+                counts["eligible leader replicas"] += bool(now.eligible_leader_replicas)
                 if set(now.isr) - set(then.isr):
                     counts["in-sync sets grown"] += 1
+                    self._check_members(topic, now.partition)
+                elif set(now.eligible_leader_replicas) - set(then.eligible_leader_replicas):
                     self._check_members(topic, now.partition)
 
     # Partitions
@@ -211,6 +218,9 @@ class ClusterInvariants:
         committed = self._committed.setdefault(key, _Committed())
         if state.is_leader:
             self._check_leader(which, partition, committed)
+            self._check_enough_in_sync(which, partition, seen)
+        else:
+            seen.led.pop(key, None)
         self._check_member(which, partition, committed)
         name = f"{partition.topic}-{partition.partition}"
         self._compare(which, key, name, log, state.high_watermark, committed, seen)
@@ -236,19 +246,40 @@ class ClusterInvariants:
             committed.leader, committed.leader_epoch = partition.node_id, state.leader_epoch
             self._check_in_sync(which, partition)
 
+    def _check_enough_in_sync(
+        self, which: SimulatedNode, partition: Partition, seen: _SeenOnNode
+    ) -> None:
+        """The set may have shrunk in the same turn, after the high watermark has moved."""
+        state, key = partition.state, (partition.topic_id, partition.partition)
+        needed = min(partition.log.config.min_insync_replicas, len(state.replicas))
+        is_enough = len(state.isr) >= needed
+        high_watermark, was_enough = seen.led.get(key, (state.high_watermark, True))
+        if state.high_watermark > high_watermark and not (is_enough or was_enough):
+            self._tell(
+                which,
+                partition,
+                f"commits up to {state.high_watermark} with {state.isr} in sync of {needed}",
+            )
+        seen.led[key] = state.high_watermark, is_enough
+
     def _check_member(
         self, which: SimulatedNode, partition: Partition, committed: _Committed
     ) -> None:
-        """Whom the controller counts as in sync has on disk what is committed, at any time."""
+        """Whom the controller counts as in sync has on disk what is committed, at any time; so has
+        whom it may let lead when nobody is in sync."""
         durable_offset = partition.log.durable_offset
         if durable_offset >= committed.end_offset:
             return
         topic = None if self._newest is None else self._newest.topics_by_id.get(partition.topic_id)
-        if topic is not None and which.node_id in topic.partitions[partition.partition].isr:
+        if topic is None:
+            return
+        row = topic.partitions[partition.partition]
+        if which.node_id in row.isr or which.node_id in row.eligible_leader_replicas:
+            role = "in sync" if which.node_id in row.isr else "eligible to lead"
             self._tell(
                 which,
                 partition,
-                f"is in sync with {durable_offset} on disk; {committed.end_offset} was committed "
+                f"is {role} with {durable_offset} on disk; {committed.end_offset} was committed "
                 f"by node {committed.leader} in epoch {committed.leader_epoch}",
             )
 
@@ -302,6 +333,8 @@ class ClusterInvariants:
         seen: _SeenOnNode,
     ) -> None:
         """What has come to be committed on a node is what others have there."""
+        if log.log_end_offset < seen.compared.get(key, 0):
+            del seen.compared[key]  # the replica was moved away and has come back, empty
         begin = max(seen.compared.get(key, 0), log.log_start_offset)
         if end_offset <= begin:
             return

@@ -42,9 +42,58 @@ class ClusterOptions:
     pauses: int
     down_ms_max: int
     """So long is a node down, at most."""
+    moves: int = 0
+    elections: int = 0
+    voter_changes: int = 0
+    feature_changes: int = 0
+    added_nodes: int = 0
+    removed_nodes: int = 0
+    """What operators do meanwhile."""
+    clock_skew_ms_max: int = 0
+    """By so much, at most, are the wall clocks of nodes wrong from the start."""
+    loses_minority: bool = False
+    """Whether some nodes are gone for good when the faults end."""
+    changes_settings: bool = False
+    """Whether a client changes a setting all the time."""
 
     @classmethod
-    def draw(cls, random: Random) -> ClusterOptions:
+    def draw(cls, random: Random, more: Random) -> ClusterOptions:
+        """`more` draws what came later, so that the rest of a seed stays what it was."""
+        options = cls._draw(random)
+        if more.random() < 0.1:
+            nodes = more.choice((6, 7))
+            work = replace(options.work, nodes=nodes, duration_s=min(options.work.duration_s, 4.0))
+            options = replace(options, work=work, nodes=nodes, voters=more.choice((3, 5, 7)))
+        if more.random() < 0.4:
+            is_dynamic = not options.has_static_voters
+            options = replace(
+                options,
+                moves=more.choice((0, 1, 3)),
+                elections=more.choice((0, 1)),
+                voter_changes=more.choice((0, 1, 2)) if is_dynamic else 0,
+                feature_changes=more.choice((0, 0, 1)),
+                added_nodes=more.choice((0, 1)) if is_dynamic else 0,
+                removed_nodes=more.choice((0, 1)) if is_dynamic else 0,
+            )
+        # What an operator wants of a node that is gone never comes to its end.
+        may_lose = options.replication_factor >= 3 and not options.has_operators
+        return replace(
+            options,
+            clock_skew_ms_max=more.choice((0, 0, 300, 60_000)),
+            loses_minority=may_lose and more.random() < 0.4,
+            changes_settings=more.random() < 0.3,
+        )
+
+    @property
+    def has_operators(self) -> bool:
+        return bool(self.moves or self.voter_changes or self.added_nodes or self.removed_nodes)
+
+    @property
+    def nodes_max(self) -> int:
+        return self.nodes + self.added_nodes
+
+    @classmethod
+    def _draw(cls, random: Random) -> ClusterOptions:
         nodes = random.choice((3, 3, 3, 4, 5))
         work = replace(
             Options.draw(random),

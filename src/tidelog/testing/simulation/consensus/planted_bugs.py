@@ -302,3 +302,7 @@ def forget_voters_of_snapshots() -> Iterator[None]:
 
     with replaced(Quorum, "restarted_at", partial_restart):
         yield
+
+
+FOUND_WITHIN = dict.fromkeys(PLANTED_BUGS, 3000)
+"""Within how many schedules, from 0 on, each is found."""

@@ -3,7 +3,9 @@
 A reader that goes through the whole log ends with the last acknowledged value of each key, or a
 later one; a key whose last record is a tombstone may be gone. While there are faults a reader can
 be slower than `delete.retention.ms`, and may then miss a tombstone, as with Kafka: keys that get
-tombstones are checked only in the end.
+tombstones are checked only in the end. A leader of a cluster that is cut off and does not know of
+the next one tells what was true before: of what was acknowledged a reader then sees what lies below
+the end that it was told.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ _TOPIC = "compacted"
 _KEYS = tuple(b"key-%d" % number for number in range(6))
 _KEYS_WITH_TOMBSTONES = _KEYS[3:]
 _RETRY_S = 0.05
+_NOT_TOLD = 1 << 62
 _REST_S = 0.6
 """In the end the cleaner has so long for more passes before the log is read a second time."""
 
@@ -32,7 +35,15 @@ class _Key:
     """What was written under a key, in order; None is a tombstone."""
 
     values: list[bytes | None] = field(default_factory=list)
+    offsets: list[int] = field(default_factory=list)
+    """Where each of them was acknowledged; one that is not told counts as at the log's end."""
     acknowledged: int = -1
+
+    def acknowledged_below(self, offset: int, since: int) -> int:
+        """The newest of those acknowledged by `since` that lies below an offset."""
+        while since >= 0 and self.offsets[since] >= offset:
+            since -= 1
+        return since
 
     def is_possible(self, value: bytes | None, since: int) -> bool:
         """Whether a reader may find this last, who began when `since` was acknowledged."""
@@ -79,11 +90,18 @@ class Compaction:
     async def _read_on(self, client: SimulatedClient) -> None:
         while not self.workspace.is_over:
             for partition in self.workspace.partitions:
-                await self._read_through(client, partition, _KEYS[:3])
+                await self._read_through(
+                    client, partition, _KEYS[:3], may_be_stale=self._options.nodes > 1
+                )
             await client.sleep(client.random.random() * 0.2)
 
     async def _read_through(
-        self, client: SimulatedClient, partition: TopicPartition, keys: Iterable[bytes]
+        self,
+        client: SimulatedClient,
+        partition: TopicPartition,
+        keys: Iterable[bytes],
+        *,
+        may_be_stale: bool = False,
     ) -> None:
         """Read a partition to its end, and compare what it says of the keys."""
         since = {key: self.key(partition, key).acknowledged for key in keys}
@@ -106,6 +124,10 @@ class Compaction:
         client.trace(f"read {partition} up to {reader.position}, {len(found)} keys")
         for key, acknowledged in since.items():
             value = found.get(key)
+            if may_be_stale:
+                acknowledged = self.key(partition, key).acknowledged_below(
+                    reader.position, acknowledged
+                )
             if not self.key(partition, key).is_possible(value, acknowledged):
                 last = self.key(partition, key).values[acknowledged]
                 self.workspace.problem(
@@ -147,11 +169,15 @@ class _Writer:
             for name, value in rows:
                 key = self._compaction.key(self._partition, name)
                 key.values.append(value)
+                key.offsets.append(_NOT_TOLD)
                 written.append((key, len(key.values) - 1))
-            if await self._producer.send_until_acknowledged(self._partition, rows) is None:
+            first_offset = await self._producer.send_until_acknowledged(self._partition, rows)
+            if first_offset is None:
                 return
-            for key, place in written:
+            for offset, (key, place) in enumerate(written, first_offset):
                 key.acknowledged = place
+                if first_offset >= 0:
+                    key.offsets[place] = offset
             await client.sleep(client.random.random() * 0.02)
 
     def _draw(self) -> tuple[bytes, bytes | None]:

@@ -20,12 +20,14 @@ from tidelog.protocol.topic_partition import TopicPartition
 from tidelog.server.network.peer_connection import PeerError
 from tidelog.testing.simulation.client import SimulatedClient
 from tidelog.testing.simulation.simulation import SECOND_US
+from tidelog.testing.simulation.workloads.asking import RETRIABLE
 from tidelog.testing.simulation.workloads.topics import create_topics, list_offset
 from tidelog.testing.simulation.workloads.workspace import Workspace
 
 _ROUNDS = 3
 _WAIT_MS_MAX = 4000  # below the time that clients wait for an answer
 _WOKEN_S_MAX = 2.5  # a job may still be late from the time of faults
+_RETRY_S = 0.05
 _PRODUCE_VERSION = 9
 _FETCH_VERSION = 11
 
@@ -79,11 +81,16 @@ class LongPolls:
             topic_data=[TopicProduceData(name=partition.topic, partition_data=[row])],
         )
         began_us = client.simulation.now_us
-        try:
-            await client.call(request, ProduceResponse, version_max=_PRODUCE_VERSION)
-        except PeerError as error:
-            client.problem(f"a record was not acknowledged: {error}")
-            return
+        while True:
+            try:
+                answer = await client.call(request, ProduceResponse, version_max=_PRODUCE_VERSION)
+            except PeerError as error:
+                client.problem(f"a record was not acknowledged: {error}")
+                return
+            if answer.responses[0].partition_responses[0].error_code not in RETRIABLE:
+                break
+            # A controller that stood still takes the others for gone when it goes on.
+            await client.sleep(_RETRY_S)
         waited_s = (client.simulation.now_us - began_us) / SECOND_US
         if waited_s > _WOKEN_S_MAX:
             client.problem(f"a record was acknowledged after {waited_s:.3f} s")

@@ -8,6 +8,7 @@ from tidelog.testing.history import check_history
 from tidelog.testing.simulation.options import Options
 from tidelog.testing.simulation.workloads.consuming import read_everything
 from tidelog.testing.simulation.workloads.fetch_session import draw_consumer
+from tidelog.testing.simulation.workloads.partition_ends import PartitionEnds
 from tidelog.testing.simulation.workloads.producing import IdempotentProducer
 from tidelog.testing.simulation.workloads.topics import create_topics
 from tidelog.testing.simulation.workloads.workspace import Workspace
@@ -39,6 +40,10 @@ class Records:
             kind = draw_consumer(client, options)
             consumer = kind(client, workspace, read_committed=bool(number % 2))
             workspace.start_when_ready(client, consumer.run)
+
+        if options.nodes > 1:
+            client = workspace.make_client("end-watcher")
+            workspace.start_when_ready(client, PartitionEnds(client, workspace).run)
 
     def wind_up(self) -> None:
         workspace = self.workspace

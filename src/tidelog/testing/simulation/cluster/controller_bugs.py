@@ -1,0 +1,198 @@
+"""Deliberate mistakes in the quorum's members, the controller and what brokers tell it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from tidelog.cluster.controller import (
+    isr_changes,
+    leadership,
+    producer_ids,
+)
+from tidelog.cluster.controller.broker_heartbeats import BrokerHeartbeats
+from tidelog.cluster.controller.decision import Decision
+from tidelog.cluster.controller.partition_changes import (
+    Elected,
+    Election,
+    PartitionChange,
+    PartitionChanges,
+    TopicRules,
+)
+from tidelog.cluster.controller.producer_ids import ProducerIdBlock
+from tidelog.cluster.metadata import image_changes
+from tidelog.cluster.metadata.image import MetadataImage, PartitionImage
+from tidelog.cluster.metadata.metadata_log import MetadataLog
+from tidelog.cluster.metadata.quorum_member import QuorumMember
+from tidelog.promise import Promise
+from tidelog.protocol.schema import Message
+from tidelog.raft.outputs import Persist
+from tidelog.server.controller import broker_requests
+from tidelog.server.controller.controller import Controller
+from tidelog.server.controller.request_context import RequestContext
+from tidelog.testing.simulation.planting import Plantation, replaced
+
+CONTROLLER_BUGS = Plantation()
+
+
+# The quorum
+
+
+@CONTROLLER_BUGS.plant
+def vote_without_persisting() -> Iterator[None]:
+    """Votes and epochs of the quorum are not written down."""
+
+    def persist(self: QuorumMember, output: Persist) -> None:
+        def persisted(_: object, error: OSError | None) -> None:
+            self.replica.persisted(self._now_ms())
+
+        self._submit(lambda: None, persisted)
+
+    with replaced(QuorumMember, "_persist", persist):
+        yield
+
+
+@CONTROLLER_BUGS.plant
+def answer_before_metadata_is_committed() -> Iterator[None]:
+    """The controller answers when it has decided."""
+    ask = Controller.ask
+
+    def hasty(self: Controller, body: Message, context: RequestContext | None) -> Promise[Any]:
+        answer = ask(self, body, context)
+        appended = [each for group in self._metadata._appended for each in group]
+        in_flight = [*appended, *self._metadata._waiting]
+        if in_flight and not answer.is_done:
+            proposal = in_flight[-1]
+            proposal.committed.resolve(None)
+            proposal.committed = Promise()
+        return answer
+
+    with replaced(Controller, "ask", hasty):
+        yield
+
+
+@CONTROLLER_BUGS.plant
+def publish_before_the_commit() -> Iterator[None]:
+    """A controller's own image has a change as soon as it is proposed."""
+    propose = MetadataLog.propose
+
+    def publish(self: MetadataLog, *arguments: Any, **options: Any) -> Any:
+        proposal = propose(self, *arguments, **options)
+        if proposal.values:
+            self._publish(proposal.after, proposal.delta)
+        return proposal
+
+    with replaced(MetadataLog, "propose", publish):
+        yield
+
+
+# In-sync sets
+
+
+@CONTROLLER_BUGS.plant
+def keep_eligible_leader_replicas() -> Iterator[None]:
+    """Who once was eligible to lead stays so, though others have committed more since."""
+    eligible = PartitionChange._eligible
+
+    def ever(self: PartitionChange, replicas: Sequence[int], isr: Sequence[int]) -> tuple[int, ...]:
+        now = eligible(self, replicas, isr)
+        stay = {*now, *self.before.eligible_leader_replicas} - {*isr}
+        return tuple(sorted(stay & {*replicas}))
+
+    with replaced(PartitionChange, "_eligible", ever):
+        yield
+
+
+# Elections
+
+
+@CONTROLLER_BUGS.plant
+def elect_outside_the_in_sync_set() -> Iterator[None]:
+    """The controller lets any replica lead that is alive."""
+    elect = PartitionChange._elect
+
+    def elect_anybody(
+        self: PartitionChange, replicas: Sequence[int], isr: Sequence[int], elr: Sequence[int]
+    ) -> Elected:
+        return elect(self, replicas, replicas, elr)
+
+    with replaced(PartitionChange, "_elect", elect_anybody):
+        yield
+
+
+@CONTROLLER_BUGS.plant
+def elect_uncleanly_unasked() -> Iterator[None]:
+    """When no in-sync replica is alive another one leads, though the topic does not allow it."""
+    with replaced(TopicRules, "election", property(lambda self: Election.UNCLEAN)):
+        yield
+
+
+@CONTROLLER_BUGS.plant
+def elect_without_a_new_epoch() -> Iterator[None]:
+    """Another replica leads a partition at the leader epoch of the one before."""
+    merge = image_changes.merge_partition
+
+    def keep_epoch(before: PartitionImage, record: Any) -> PartitionImage:
+        return replace_epoch(merge(before, record), before.leader_epoch)
+
+    with (
+        replaced(image_changes, "merge_partition", keep_epoch),
+        replaced(isr_changes, "merge_partition", keep_epoch),
+    ):
+        yield
+
+
+def replace_epoch(image: PartitionImage, leader_epoch: int) -> PartitionImage:
+    return image._replace(leader_epoch=leader_epoch)
+
+
+@CONTROLLER_BUGS.plant
+def leave_partitions_of_a_broker_that_goes() -> Iterator[None]:
+    """A broker that is fenced or stops keeps what it leads."""
+
+    def nothing(broker_id: int, partitions: Any, changes: PartitionChanges) -> None:
+        pass
+
+    with replaced(leadership, "broker_leaves", nothing):
+        yield
+
+
+@CONTROLLER_BUGS.plant
+def leave_partitions_without_a_leader() -> Iterator[None]:
+    """A broker that comes back does not lead what has waited for it."""
+    from tidelog.cluster.controller import broker_lifecycle
+
+    with replaced(broker_lifecycle, "broker_comes", lambda broker_id, changes: None):
+        yield
+
+
+# Brokers
+
+
+@CONTROLLER_BUGS.plant
+def let_sessions_last_for_ever() -> Iterator[None]:
+    """A broker that is not heard of any more is not fenced."""
+
+    def nobody(self: BrokerHeartbeats, image: MetadataImage, now_ms: int) -> None:
+        return None
+
+    with replaced(BrokerHeartbeats, "expired", nobody):
+        yield
+
+
+@CONTROLLER_BUGS.plant
+def hand_out_producer_ids_twice() -> Iterator[None]:
+    """Two brokers are given the same block of producer ids."""
+    allocate = producer_ids.allocate_producer_ids
+
+    def allocate_again(
+        broker_id: int, broker_epoch: int, image: MetadataImage
+    ) -> Decision[ProducerIdBlock]:
+        before = max(image.next_producer_id - 1000, 0)
+        if image.next_producer_id:
+            decision = allocate(broker_id, broker_epoch, image)
+            return Decision(decision.records, ProducerIdBlock(before, 1000))
+        return allocate(broker_id, broker_epoch, image)
+
+    with replaced(broker_requests, "allocate_producer_ids", allocate_again):
+        yield
