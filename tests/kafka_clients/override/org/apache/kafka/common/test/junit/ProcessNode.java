@@ -8,6 +8,7 @@ import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
+import java.util.Collection;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
@@ -151,24 +152,35 @@ final class ProcessNode {
         }
     }
 
-    /** Wait until the node serves: for a broker, until the controller has let it in. */
-    void awaitReady() throws InterruptedException {
+    /**
+     * Wait until all of these serve: for a broker, until the controller has let it in. A node that refuses a setting is
+     * started again at once, for the others may be waiting for it.
+     */
+    static void awaitReady(Collection<ProcessNode> nodes) throws InterruptedException {
         long end = System.nanoTime() + READY_TIMEOUT_NS;
+        List<ProcessNode> awaited = new ArrayList<>(nodes);
         while (true) {
-            String printed = printed();
-            if (printed.contains(READY)) {
+            awaited.removeIf(ProcessNode::isReady);
+            if (awaited.isEmpty()) {
                 return;
             }
-            if (!process.isAlive()) {
-                ALL.remove(process);
-                leaveOutRefused(printed);
-                launch();
-            } else if (System.nanoTime() > end) {
-                throw new IllegalStateException("node " + id + " does not serve: " + printed);
-            } else {
-                Thread.sleep(10);
+            if (System.nanoTime() > end) {
+                ProcessNode late = awaited.get(0);
+                throw new IllegalStateException("node " + late.id + " does not serve: " + late.printed());
             }
+            Thread.sleep(10);
         }
+    }
+
+    private boolean isReady() {
+        boolean isAlive = process.isAlive();
+        String printed = printed();
+        if (!printed.contains(READY) && !isAlive) {
+            ALL.remove(process);
+            leaveOutRefused(printed);
+            launch();
+        }
+        return printed.contains(READY);
     }
 
     private void leaveOutRefused(String printed) {
@@ -232,7 +244,7 @@ final class ProcessNode {
         }
         launch();
         try {
-            awaitReady();
+            awaitReady(List.of(this));
         } catch (InterruptedException e) {
             Thread.currentThread().interrupt();
             throw new IllegalStateException("cannot start node " + id, e);
