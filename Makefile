@@ -7,12 +7,12 @@ READY := $(VENV)/.ready
 DATA ?= ./tidelog-data
 ARGS ?=
 BASE ?= HEAD
-PYTEST := $(BIN)/python -m pytest -m "not slow and not cluster" -rR --rerun-show-tracebacks
+PYTEST := $(BIN)/python -m pytest -m "not slow and not cluster and not kafka_tools" -rR --rerun-show-tracebacks
 SPARK_TESTS := tests/spark tests/docs tests/examples tests/cli/test_pipeline.py tests/cli/test_lake.py
 SIMULATION_TESTS := tests/testing/simulation
 BROKER_TESTS := tests $(foreach part,$(SPARK_TESTS),--ignore=$(part))
 
-.PHONY: run test lint types layers unit unit-broker unit-simulation unit-spark test-pythons explore chaos fuzz simulate simulate-consensus simulate-cluster test-cluster test-kafka-clients bench bench-change bench-spark demo docs clean
+.PHONY: run test lint types layers unit unit-broker unit-simulation unit-spark test-pythons explore chaos fuzz simulate simulate-consensus simulate-cluster test-cluster test-kafka-clients test-kafka-tools bench bench-change bench-spark demo docs clean
 
 run: $(CORE)
 	$(BIN)/tidelog up --data $(DATA) $(ARGS)
@@ -64,13 +64,13 @@ test-pythons:
 		.venv-$$version/bin/python -m pip install --quiet --disable-pip-version-check -e '.[dev]' \
 			|| exit 1; \
 		echo "Python $$version"; \
-		.venv-$$version/bin/python -m pytest -m "not slow and not cluster" -rR --rerun-show-tracebacks $(BROKER_TESTS) $(ARGS) \
+		.venv-$$version/bin/python -m pytest -m "not slow and not cluster and not kafka_tools" -rR --rerun-show-tracebacks $(BROKER_TESTS) $(ARGS) \
 			|| exit 1; \
 	done
 
 # The property tests with new examples, and many of them.
 explore: $(READY)
-	HYPOTHESIS_PROFILE=explore $(BIN)/python -m pytest -m "not slow and not cluster" --timeout 7200 \
+	HYPOTHESIS_PROFILE=explore $(BIN)/python -m pytest -m "not slow and not cluster and not kafka_tools" --timeout 7200 \
 		tests/protocol tests/storage tests/cluster tests/coordinator tests/testing $(ARGS)
 
 # Hundreds of kills and power cuts, long storms, exactly-once under faults.
@@ -97,6 +97,10 @@ test-cluster: $(READY)
 # Apache Kafka's own tests of its Java clients (needs a JDK and mvn); see docs/testing.md.
 test-kafka-clients: $(READY)
 	$(BIN)/python -m tests.kafka_clients.run $(ARGS)
+
+# Apache Kafka's own command line tools against a cluster (needs java and mvn); see docs/testing.md.
+test-kafka-tools: $(READY)
+	$(BIN)/python -m pytest -m kafka_tools tests/kafka_tools $(ARGS)
 
 # A million malformed frames against a running node.
 fuzz: $(READY)

@@ -1,7 +1,7 @@
 """What a run of Kafka's client tests gave, and which failures are known.
 
 `runner/suites/Main.java` writes one line per test to results.tsv. verdicts.tsv lists the tests that
-a single node behind a socket cannot pass, each with a category and the reason. A category that
+a cluster behind sockets cannot pass, each with a category and the reason. A category that
 begins with "needs" keeps a test from being run; any other category marks a failure as known.
 """
 

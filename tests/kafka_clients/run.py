@@ -24,7 +24,7 @@ from tidelog.errors import TidelogError
 
 _HERE = Path(__file__).parent
 _VERDICTS = _HERE / "verdicts.tsv"
-_CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "tidelog-kafka-clients"
+CACHE = Path(os.environ.get("XDGCACHE_HOME", Path.home() / ".cache")) / "tidelog-kafka-clients"
 
 
 class RunError(TidelogError):
@@ -151,7 +151,7 @@ def parse_arguments() -> argparse.Namespace:
         default=str(Path(sys.executable).with_name("tidelog")),
         help="the tidelog command (default: the one beside this Python)",
     )
-    parser.add_argument("--work", type=Path, default=_CACHE, help=f"cache folder ({_CACHE})")
+    parser.add_argument("--work", type=Path, default=CACHE, help=f"cache folder ({CACHE})")
     parser.add_argument("--name", help="folder of the results in the cache (default: AGAINST)")
     parser.add_argument("--timeout-s", type=int, default=60, help="limit of one test (60)")
     parser.add_argument(

@@ -41,6 +41,7 @@ class Handler:
     needs: what its clients have to be allowed.
     serves_before_node: whether it is served while the node has not got to the end of its start, for
     the quorum stands on it.
+    on_controller: whether a node without a broker serves it, too.
     """
 
     api: ApiKey
@@ -54,6 +55,7 @@ class Handler:
     needs: tuple[Need, ...]
     is_offered: Callable[[Node], bool] = _always
     serves_before_node: bool = False
+    on_controller: bool = False
 
     @classmethod
     def of_module(cls, module: Any) -> Handler:
@@ -73,6 +75,7 @@ class Handler:
             needs=module.NEEDS,
             is_offered=getattr(module, "is_offered", _always),
             serves_before_node=getattr(module, "SERVES_BEFORE_NODE", False),
+            on_controller=getattr(module, "ON_CONTROLLER", False),
         )
 
     @classmethod

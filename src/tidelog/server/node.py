@@ -332,7 +332,11 @@ class Node:
             self._acceptors.append(accept_on(listener, config, self.world, self.connections))
         if config.local_reads_enable:
             self._local_acceptor = accept_locally(self.world, self.listeners[0], self.connections)
-        self.handlers = load_handlers()
+        self.handlers = {
+            key: handler
+            for key, handler in load_handlers().items()
+            if config.is_broker or handler.serves_before_node or handler.on_controller
+        }
         self._dispatcher = Dispatcher(self, self.handlers)
         self.connections.dispatch = self._dispatcher.dispatch
         self.store.on_directory_failure = lambda state, lost: self._directory_failed(
@@ -503,6 +507,7 @@ class Node:
     def _serve_as_controller(self) -> None:
         """A node without a broker takes part in the quorum, and serves what that stands on."""
         Maintenance(self).start_of_controller()
+        self._dispatcher.serve_all()
         self._ready()
 
     def _serve(self) -> None:

@@ -61,7 +61,15 @@ def new_topic(node: Node, name: str) -> CreatableTopic:
                 "unclean.leader.election.enable": "false",
             },
         )
-    return _topic(name, DEFAULT, DEFAULT, {})
+    return _topic(
+        name, _if_set(node, "num.partitions"), _if_set(node, "default.replication.factor"), {}
+    )
+
+
+def _if_set(node: Node, setting: str) -> int:
+    """What this node's own configuration says; where it says nothing the controller decides."""
+    said = node.config.explicit.get(setting)
+    return DEFAULT if said is None else int(said)
 
 
 def _replicas(node: Node, setting: str) -> int:

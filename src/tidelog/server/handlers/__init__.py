@@ -16,6 +16,8 @@ is flexible with FLEXIBLE_FROM. It returns a whole frame (bytes or RawResponse),
 answer to come (`Deferred`), or None for no answer at all. It has no `error_response`: an error that
 leaves it ends the connection. SERVED_FROM is the lowest version that is really served, where the
 advertised one is lower. `is_offered(node)` may say that an API is not advertised for now.
+ON_CONTROLLER = True is for what a node that is no broker serves as well: changes of the metadata,
+for tools that are given the addresses of controllers.
 
 A module may also serve several APIs, with a table of `Handler`s as HANDLERS.
 """

@@ -1,4 +1,4 @@
-"""DescribeCluster: the brokers, the controller and the id of the cluster."""
+"""DescribeCluster: the brokers, or the controllers, and the id of the cluster."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 API = ApiKey.DESCRIBE_CLUSTER
 VERSIONS = (0, 2)
 REQUEST = DescribeClusterRequest
+ON_CONTROLLER = True
 
 _BROKERS = 1
 _CONTROLLERS = 2
@@ -36,18 +37,39 @@ NEEDS = (Need(AclOperation.DESCRIBE, ResourceType.CLUSTER, _cluster_if_asked, Re
 
 
 def handle(node: Node, request: Request, body: DescribeClusterRequest) -> DescribeClusterResponse:
-    if body.endpoint_type == _CONTROLLERS:
+    if body.endpoint_type not in (_BROKERS, _CONTROLLERS):
+        raise ApiError(
+            ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"Unsupported endpoint type {body.endpoint_type}"
+        )
+    is_controller = request.connection.listener.is_controller
+    if is_controller and body.endpoint_type == _BROKERS:
+        raise ApiError(
+            ErrorCode.MISMATCHED_ENDPOINT_TYPE,
+            "The request was sent to a controller, but a broker was asked for",
+        )
+    if not is_controller and body.endpoint_type == _CONTROLLERS:
         raise ApiError(
             ErrorCode.MISMATCHED_ENDPOINT_TYPE,
             "The request was sent to a broker, but a controller was asked for",
         )
-    if body.endpoint_type != _BROKERS:
-        raise ApiError(
-            ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"Unsupported endpoint type {body.endpoint_type}"
-        )
+    listener = request.connection.listener.name
+    return DescribeClusterResponse(
+        cluster_id=node.cluster_id,
+        endpoint_type=body.endpoint_type,
+        controller_id=node.metadata.leader_id if is_controller else node.config.node_id,
+        brokers=_voters(node, listener) if is_controller else _brokers(node, listener, body),
+        cluster_authorized_operations=(
+            CLUSTER_OPERATIONS if body.include_cluster_authorized_operations else NOT_ASKED_FOR
+        ),
+    )
+
+
+def _brokers(
+    node: Node, listener: str, body: DescribeClusterRequest
+) -> list[DescribeClusterBroker]:
     brokers = []
     for broker in node.image.brokers.values():
-        endpoint = broker.endpoint(request.connection.listener.name)
+        endpoint = broker.endpoint(listener)
         if endpoint is not None and (body.include_fenced_brokers or not broker.fenced):
             brokers.append(
                 DescribeClusterBroker(
@@ -58,14 +80,21 @@ def handle(node: Node, request: Request, body: DescribeClusterRequest) -> Descri
                     is_fenced=broker.fenced,
                 )
             )
-    return DescribeClusterResponse(
-        cluster_id=node.cluster_id,
-        controller_id=node.config.node_id,
-        brokers=brokers,
-        cluster_authorized_operations=(
-            CLUSTER_OPERATIONS if body.include_cluster_authorized_operations else NOT_ASKED_FOR
-        ),
-    )
+    return brokers
+
+
+def _voters(node: Node, listener: str) -> list[DescribeClusterBroker]:
+    """The controllers that vote, where they listen for each other."""
+    rows = []
+    for voter in node.metadata.quorum.voters:
+        named = [endpoint for endpoint in voter.endpoints if endpoint.name == listener]
+        for endpoint in (named or voter.endpoints)[:1]:
+            rows.append(
+                DescribeClusterBroker(
+                    broker_id=voter.key.id, host=endpoint.host, port=endpoint.port
+                )
+            )
+    return rows
 
 
 def error_response(body: DescribeClusterRequest, error: ApiError) -> DescribeClusterResponse:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 API = ApiKey.UNREGISTER_BROKER
 VERSIONS = (0, 0)
 REQUEST = UnregisterBrokerRequest
+ON_CONTROLLER = True
 NEEDS = (Need(AclOperation.ALTER, ResourceType.CLUSTER, cluster),)
 
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 API = ApiKey.UPDATE_FEATURES
 VERSIONS = (0, 2)
 REQUEST = UpdateFeaturesRequest
+ON_CONTROLLER = True
 NEEDS = (Need(AclOperation.ALTER, ResourceType.CLUSTER, cluster),)
 
 

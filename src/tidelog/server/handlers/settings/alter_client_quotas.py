@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 API = ApiKey.ALTER_CLIENT_QUOTAS
 VERSIONS = (0, 1)
 REQUEST = AlterClientQuotasRequest
+ON_CONTROLLER = True
 NEEDS = (Need(AclOperation.ALTER_CONFIGS, ResourceType.CLUSTER, cluster),)
 
 

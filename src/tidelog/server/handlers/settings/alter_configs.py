@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 API = ApiKey.ALTER_CONFIGS
 VERSIONS = (0, 2)
 REQUEST = AlterConfigsRequest
+ON_CONTROLLER = True
 NEEDS = config_needs(AclOperation.ALTER_CONFIGS)
 
 

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 API = ApiKey.DESCRIBE_CONFIGS
 VERSIONS = (1, 4)
 REQUEST = DescribeConfigsRequest
+ON_CONTROLLER = True
 NEEDS = config_needs(AclOperation.DESCRIBE_CONFIGS)
 
 

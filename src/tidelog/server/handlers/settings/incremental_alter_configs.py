@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 API = ApiKey.INCREMENTAL_ALTER_CONFIGS
 VERSIONS = (0, 1)
 REQUEST = IncrementalAlterConfigsRequest
+ON_CONTROLLER = True
 NEEDS = config_needs(AclOperation.ALTER_CONFIGS)
 
 

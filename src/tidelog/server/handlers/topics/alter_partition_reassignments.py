@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 API = ApiKey.ALTER_PARTITION_REASSIGNMENTS
 VERSIONS = (0, 1)
 REQUEST = AlterPartitionReassignmentsRequest
+ON_CONTROLLER = True
 NEEDS = (Need(AclOperation.ALTER, ResourceType.CLUSTER, cluster),)
 
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 API = ApiKey.CREATE_PARTITIONS
 VERSIONS = (0, 3)
 REQUEST = CreatePartitionsRequest
+ON_CONTROLLER = True
 NEEDS = (Need(AclOperation.ALTER, ResourceType.TOPIC, topic_names, Refusal.ROW),)
 
 # From here on clients know THROTTLING_QUOTA_EXCEEDED.

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 API = ApiKey.CREATE_TOPICS
 VERSIONS = (2, 7)
 REQUEST = CreateTopicsRequest
+ON_CONTROLLER = True
 NEEDS = (
     Need(
         AclOperation.CREATE,

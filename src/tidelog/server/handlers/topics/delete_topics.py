@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 API = ApiKey.DELETE_TOPICS
 VERSIONS = (1, 6)
 REQUEST = DeleteTopicsRequest
+ON_CONTROLLER = True
 
 # From here on clients know THROTTLING_QUOTA_EXCEEDED.
 _QUOTA_ERROR_FROM = 5

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 API = ApiKey.ELECT_LEADERS
 VERSIONS = (0, 2)
 REQUEST = ElectLeadersRequest
+ON_CONTROLLER = True
 NEEDS = (Need(AclOperation.ALTER, ResourceType.CLUSTER, cluster),)
 
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 API = ApiKey.LIST_PARTITION_REASSIGNMENTS
 VERSIONS = (0, 0)
 REQUEST = ListPartitionReassignmentsRequest
+ON_CONTROLLER = True
 NEEDS = (Need(AclOperation.DESCRIBE, ResourceType.CLUSTER, cluster),)
 
 
