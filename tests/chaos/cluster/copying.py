@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from collections import Counter
@@ -28,7 +29,14 @@ class CopierProcess:
     def start(self) -> None:
         with self._output.open("ab") as output:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.transactions.copier", *self._arguments],
+                [
+                    sys.executable,
+                    "-X",
+                    "faulthandler",
+                    "-m",
+                    "tests.transactions.copier",
+                    *self._arguments,
+                ],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
@@ -38,6 +46,12 @@ class CopierProcess:
         """kill -9; what it was at remains open until another takes its place or time is up."""
         if self._process is not None:
             self._process.kill()
+            self._process.wait()
+
+    def abort(self) -> None:
+        """End it with its threads' stacks in its log: it does not go on."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGABRT)
             self._process.wait()
 
     def replace(self) -> None:
@@ -70,11 +84,12 @@ def copy_problems(
     """What is not exactly once: `source` and `target` are all committed records of two topics."""
     problems = []
     copies = Counter(str(record.value).rpartition("@")[0] for record in target)
-    originals = {str(record.value) for record in source}
-    missing = sorted(originals - copies.keys())
+    # A record that librdkafka has sent again is in the source twice, and so are its copies.
+    originals = Counter(str(record.value) for record in source)
+    missing = sorted(originals.keys() - copies.keys())
     if missing:
         problems.append(f"{len(missing)} records were not copied, among them {missing[:3]}")
-    twice = sorted(value for value, count in copies.items() if count > 1)
+    twice = sorted(value for value, count in copies.items() if count > originals[value] > 0)
     if twice:
         problems.append(f"{len(twice)} records were copied twice, among them {twice[:3]}")
     unknown = sorted(copies.keys() - originals)

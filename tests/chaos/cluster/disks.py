@@ -12,13 +12,17 @@ import fcntl
 import os
 import struct
 import subprocess
+from collections.abc import Iterable
 from pathlib import Path
+
+from tests.chaos.cluster import namespaces
 
 _EXT4_IOC_SHUTDOWN = 0x8004587D
 _WITHOUT_FLUSH = 2
 # The kernel writes nothing back by itself meanwhile: what is not synced is not on the disk.
 _EXT4_OPTIONS = "loop,commit=3600"
 _BALLAST = "ballast"
+_SIZE_BYTES = 384 << 20
 
 
 class Disk:
@@ -88,10 +92,23 @@ class Disk:
             _run("mount", "-t", "tmpfs", "-o", f"size={self._size_bytes}", "disk", str(self.path))
 
 
-def memory_for_images(path: Path) -> None:
-    """A tmpfs for the images of disks: a sync costs little, and power cuts are as real."""
-    path.mkdir(parents=True)
-    _run("mount", "-t", "tmpfs", "images", str(path))
+def make_disks(folder: Path, nodes: Iterable[int]) -> dict[int, Disk]:
+    """A disk for each node, below `folder`; those that can lose power, where that can be had.
+
+    The images are in memory: a sync costs little, and a power cut is as real.
+    """
+    images = folder / "images" if namespaces.has_loop_devices() else None
+    if images is not None:
+        images.mkdir(parents=True)
+        _run("mount", "-t", "tmpfs", "images", str(images))
+    return {
+        node: Disk(
+            folder / f"disk-{node}",
+            _SIZE_BYTES,
+            image=None if images is None else images / f"disk-{node}.ext4",
+        )
+        for node in nodes
+    }
 
 
 def _run(*command: str) -> None:

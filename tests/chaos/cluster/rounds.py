@@ -16,6 +16,7 @@ from tests.chaos.cluster.compaction import compaction_problems
 from tests.chaos.cluster.copying import CopierProcess, copy_problems
 from tests.chaos.cluster.faults import Fault, Kind, plan_faults
 from tests.chaos.cluster.injection import Injection
+from tests.chaos.cluster.resends import told_apart
 from tests.chaos.cluster.workloads import (
     MESSAGE_TIMEOUT_S,
     STURDY,
@@ -34,7 +35,8 @@ _CATCH_UP_TIMEOUT_S = 60.0
 _SENT_PARTITIONS = 4
 _COMPACTED_PARTITIONS = 2
 _KEYS = 40
-_PRODUCERS = 2
+_IN_FLIGHT = (1, 5)
+"""Of each producer, how many requests it has on the way at once."""
 _RATE = 100
 _COMPACTED_RATE = 200
 _PROTOCOLS = ("classic", "consumer")
@@ -75,7 +77,7 @@ class RoundResult:
     polled: int = 0
     transactions: int = 0
     compacted: int = 0
-    rejoins: int = 0
+    resends: int = 0
     fatal_errors: list[str] = field(default_factory=list)
     elections: int = 0
     well_after_s: float | None = None
@@ -89,6 +91,7 @@ class RoundResult:
         well = "never" if self.well_after_s is None else f"{self.well_after_s:.1f} s"
         faults = " ".join(f"{kind} {count}" for kind, count in sorted(self.met.items()))
         notes = [f"{len(self.endings)} ended by themselves"] if self.endings else []
+        notes += [f"{self.resends} resent by librdkafka"] if self.resends else []
         notes += [f"{len(self.fatal_errors)} fatal"] if self.fatal_errors else []
         verdict = "ok" if not self.problems else f"{len(self.problems)} PROBLEMS"
         return (
@@ -130,8 +133,10 @@ class Round:
                 _SENT_PARTITIONS,
                 rate=_RATE,
                 acks=plan.acks,
+                in_flight=in_flight,
+                log=folder / f"producer-{index}.log",
             )
-            for index in range(_PRODUCERS)
+            for index, in_flight in enumerate(_IN_FLIGHT)
         ]
         self._writer = SteadyProducer(
             "writer",
@@ -141,6 +146,7 @@ class Round:
             rate=_COMPACTED_RATE,
             keys=_KEYS,
             acks=plan.acks,
+            log=folder / "writer.log",
         )
         self._tail = TailReader("tail", self._bootstrap, [*self._sent_places, *self._copied_places])
         self._groups = {
@@ -243,7 +249,11 @@ class Round:
             ends[record.topic_partition] = max(ends[record.topic_partition], record.offset)
         for protocol, members in self._groups.items():
             self._await_committed(members[0].group, ends, f"the {protocol} group")
-        self._await_committed(f"copiers-of-{self._sent}", ends, "the copier")
+        try:
+            self._await_committed(f"copiers-of-{self._sent}", ends, "the copier")
+        except NotWellError:
+            self._copier.abort()
+            raise
         self._stop_all()
         copied = read_to_end(self._bootstrap, "final", self._copied_places, _CATCH_UP_TIMEOUT_S)
         compacted = read_to_end(
@@ -263,7 +273,9 @@ class Round:
             *sent,
             *copied,
         ]
-        report = check_history(result.history)
+        resending = [f"{each.name}-" for each in self._producers if each.epoch_bumps]
+        history, result.resends = told_apart(result.history, resending)
+        report = check_history(history)
         result.problems += map(str, report.anomalies)
         result.problems += copy_problems(everything, _records(copied), transactions)
         result.problems += compaction_problems(self._writer.operations, _records(compacted), _KEYS)

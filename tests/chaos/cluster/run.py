@@ -23,14 +23,13 @@ from pathlib import Path
 from tests.chaos.cluster import namespaces
 from tests.chaos.cluster.chaos_cluster import ChaosCluster, NotWellError
 from tests.chaos.cluster.clocks import build_library, compiler
-from tests.chaos.cluster.disks import Disk, memory_for_images
+from tests.chaos.cluster.disks import make_disks
 from tests.chaos.cluster.faults import LANES, Kind
 from tests.chaos.cluster.hosts import Network
 from tests.chaos.cluster.rounds import Round, RoundPlan, RoundResult
 from tests.chaos.cluster.servers import ClusterPlan, Kafka, Server, Tidelog
 
 _MODULE = "tests.chaos.cluster.run"
-_DISK_BYTES = 384 << 20
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -81,7 +80,7 @@ class Run:
         self._kinds, absent = _kinds(options)
         for sentence in absent:
             _say(sentence)
-        self._disks = self._make_disks()
+        self._disks = make_disks(self._folder, self._plan.node_ids)
         self._clock_library = build_library(self._folder) if Kind.CLOCK in self._kinds else None
         self._results: list[RoundResult] = []
 
@@ -107,19 +106,6 @@ class Run:
                 cluster.close()
             shutil.rmtree(self._folder, ignore_errors=True)
         return self._sum_up()
-
-    def _make_disks(self) -> dict[int, Disk]:
-        images = self._folder / "images" if namespaces.has_loop_devices() else None
-        if images is not None:
-            memory_for_images(images)
-        return {
-            node: Disk(
-                self._folder / f"disk-{node}",
-                _DISK_BYTES,
-                image=images and images / f"disk-{node}.ext4",
-            )
-            for node in self._plan.node_ids
-        }
 
     def _fresh(self, old: ChaosCluster | None, number: int) -> ChaosCluster:
         if old is not None:

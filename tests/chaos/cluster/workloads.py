@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 from confluent_kafka import (
     OFFSET_BEGINNING,
@@ -71,7 +73,8 @@ class SteadyProducer(Workload):
     """Sends unique values to all partitions of a topic in turn, at a steady rate.
 
     A value that may or may not be in the log is never sent again: after a fatal error another
-    producer goes on with the next value.
+    producer goes on with the next value. With one request in flight it must never be in the log
+    twice; with several librdkafka may do that, see `tests.chaos.cluster.resends`.
     """
 
     def __init__(
@@ -84,8 +87,12 @@ class SteadyProducer(Workload):
         rate: int,
         acks: str = "all",
         keys: int = 0,
+        in_flight: int = 1,
+        log: Path,
     ) -> None:
         super().__init__(name)
+        self.epoch_bumps = 0
+        self._log = self._logger(log)
         self._topic = topic
         self._partitions = partitions
         self._rate = rate
@@ -95,8 +102,12 @@ class SteadyProducer(Workload):
             "acks": acks,
             "enable.idempotence": acks == "all",
             "message.timeout.ms": MESSAGE_TIMEOUT_S * 1000,
+            "max.in.flight": in_flight,
             "linger.ms": 2,
             **STURDY,
+            # Why librdkafka takes a new epoch decides whether a duplicate is the cluster's doing.
+            "debug": "eos",
+            "log_level": 7,
         }
         self._sent = 0
         self._lives = 0
@@ -107,7 +118,9 @@ class SteadyProducer(Workload):
     def run(self) -> None:
         while not self._stopping.is_set():
             self._lives += 1
-            self._send_until_fatal(Producer(self._config), f"{self.name}.{self._lives}")
+            self._send_until_fatal(
+                Producer(self._config, logger=self._log), f"{self.name}.{self._lives}"
+            )
 
     def _send_until_fatal(self, producer: Producer, process: str) -> None:
         # Each producer counts for itself: what one leaves behind is not in the way of the next.
@@ -156,6 +169,19 @@ class SteadyProducer(Workload):
         except KafkaException as error:
             operation.outcome = Outcome.FAILED
             self.fatal_errors.append(f"{process}: {error}")
+
+    def _logger(self, path: Path) -> logging.Logger:
+        logger = logging.Logger(path.name)
+        handler = logging.FileHandler(path, delay=True)
+        handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+        logger.addHandler(handler)
+        logger.addFilter(self._count_epoch_bump)
+        return logger
+
+    def _count_epoch_bump(self, record: logging.LogRecord) -> bool:
+        if "bumped epoch to" in record.getMessage():
+            self.epoch_bumps += 1
+        return True
 
 
 class TailReader(Workload):
