@@ -2,10 +2,10 @@
 
     python -m tests.chaos.cluster.last_replica --against kafka --without-eligible-leader-replicas
 
-Records are acknowledged by three replicas, none of which has synced them. Two replicas die, so that
-one is the only one in sync; that one loses power, and with it what it had not synced, and comes
-back first. If it leads again, the others truncate what they still have. With eligible leader
-replicas it may not: the two that died with their page cache intact were not lost sight of.
+Records are acknowledged by three replicas, none of which has synced them. Two replicas are cut off,
+so that one is the only one in sync; that one loses power, and with it what it had not synced, and
+comes back first. If it leads again, the others truncate what they still have. With eligible leader
+replicas it does not: the two that were cut off are remembered, and one of them leads.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.chaos.cluster import namespaces
 from tests.chaos.cluster.chaos_cluster import ChaosCluster, NotWellError
 from tests.chaos.cluster.disks import make_disks
-from tests.chaos.cluster.hosts import Network
+from tests.chaos.cluster.hosts import CLIENTS, Network, split
 from tests.chaos.cluster.servers import ClusterPlan, Kafka, Server, Tidelog
 from tests.chaos.cluster.workloads import STURDY, read_to_end
 from tidelog.client.cluster.cluster_state import ReplicatedPartition
@@ -37,8 +37,6 @@ _MODULE = "tests.chaos.cluster.last_replica"
 _TOPIC = "orders"
 _PLACE = Place(_TOPIC, 0)
 _VOTERS = 3
-# The last replica is a voter whose loss the quorum survives; the other two are brokers alone.
-_LAST, *_OTHERS = _REPLICAS = [3, 4, 5]
 _RECORDS = 2_000
 _STEP_TIMEOUT_S = 90.0
 _ALONE_S = 10.0
@@ -107,26 +105,26 @@ def _server(options: argparse.Namespace, plan: ClusterPlan) -> Server:
 
 
 def _last_replica_loses_power(cluster: ChaosCluster) -> Outcomes:
-    _create_topic(cluster)
+    last, others = _replicas(cluster)
+    _create_topic(cluster, [last, *others])
     sent = _send(cluster)
     _say(f"{sum(each.outcome is Outcome.OK for each in sent)} records acknowledged, {_at(cluster)}")
-    for number in _OTHERS:
-        cluster.nodes[number].kill()
-    _await(cluster, lambda row: row.isr == (_LAST,), "the ISR does not shrink to one")
-    _say(f"replicas {_OTHERS} killed: {_at(cluster)}")
-    cluster.nodes[_LAST].cut_power()
-    _await(cluster, lambda row: row.leader_id != _LAST, "the last replica still leads")
-    _say(f"replica {_LAST} without power: {_at(cluster)}")
-    cluster.nodes[_LAST].disk.power_on()
-    cluster.nodes[_LAST].start()
-    cluster.await_serving(_LAST, _STEP_TIMEOUT_S)
+    cut = split(others, [*cluster.nodes, CLIENTS])
+    cluster.network.cut(cut)
+    _await(cluster, lambda row: row.isr == (last,), "the ISR does not shrink to one")
+    _say(f"nodes {others} cut off: {_at(cluster)}")
+    cluster.nodes[last].cut_power()
+    _await(cluster, lambda row: row.leader_id != last, "the last replica still leads")
+    _say(f"node {last} without power: {_at(cluster)}")
+    cluster.nodes[last].disk.power_on()
+    cluster.nodes[last].start()
+    cluster.await_serving(last, _STEP_TIMEOUT_S)
     deadline = time.monotonic() + _ALONE_S
-    while _row(cluster).leader_id != _LAST and time.monotonic() < deadline:
+    while _row(cluster).leader_id != last and time.monotonic() < deadline:
         time.sleep(0.2)
-    led_alone = _row(cluster).leader_id == _LAST
-    _say(f"replica {_LAST} back alone: {_at(cluster)}")
-    for number in _OTHERS:
-        cluster.nodes[number].start()
+    led_alone = _row(cluster).leader_id == last
+    _say(f"node {last} back alone: {_at(cluster)}")
+    cluster.network.mend(cut)
     cluster.await_health(_STEP_TIMEOUT_S)
     _say(f"all back: {_at(cluster)}")
     found = read_to_end(cluster.plan.bootstrap, "final", [_PLACE], _STEP_TIMEOUT_S)
@@ -137,13 +135,21 @@ def _last_replica_loses_power(cluster: ChaosCluster) -> Outcomes:
     return Outcomes(report.acknowledged, lost, led_alone)
 
 
-def _create_topic(cluster: ChaosCluster) -> None:
+def _replicas(cluster: ChaosCluster) -> tuple[int, list[int]]:
+    """The last replica, a voter whose loss the quorum survives, and two that have no vote."""
+    members = cluster.state().members
+    voters = members.quorum.voter_ids
+    last = next(number for number in voters if number != members.quorum.leader_id)
+    return last, [number for number in cluster.nodes if number not in voters]
+
+
+def _create_topic(cluster: ChaosCluster, replicas: list[int]) -> None:
     admin = AdminClient({"bootstrap.servers": cluster.plan.bootstrap, **STURDY})
-    topic = NewTopic(_TOPIC, num_partitions=1, replica_assignment=[_REPLICAS])
+    topic = NewTopic(_TOPIC, num_partitions=1, replica_assignment=[replicas])
     admin.create_topics([topic])[_TOPIC].result()
     _await(
         cluster,
-        lambda row: row.leader_id == _LAST and len(row.isr) == len(_REPLICAS),
+        lambda row: row.leader_id == replicas[0] and len(row.isr) == len(replicas),
         "the topic is not in sync",
     )
 
