@@ -19,7 +19,8 @@ class Kind(StrEnum):
     RESTART = "restart"  # a clean shutdown
     ROLLING_RESTART = "rolling-restart"
     ROLLING_UPGRADE = "rolling-upgrade"  # a rolling restart, from which on this source tree runs
-    POWER_CUT = "power-cut"  # of some nodes or all
+    POWER_CUT = "power-cut"
+    POWER_CUT_ALL = "power-cut-all"
     ISOLATE = "isolate"
     SPLIT = "split"
     ONE_WAY = "one-way"
@@ -38,6 +39,7 @@ LANES: dict[str, tuple[Kind, ...]] = {
         Kind.RESTART,
         Kind.ROLLING_RESTART,
         Kind.POWER_CUT,
+        Kind.POWER_CUT_ALL,
     ),
     "network": (Kind.ISOLATE, Kind.SPLIT, Kind.ONE_WAY, Kind.BRIDGE, Kind.SLOW),
     "disk": (Kind.FULL_DISK,),
@@ -46,7 +48,13 @@ LANES: dict[str, tuple[Kind, ...]] = {
 }
 
 # How often a kind is drawn within its lane, 1 unless named.
-_WEIGHTS = {Kind.KILL: 4.0, Kind.PAUSE: 2.0, Kind.KILL_ALL: 0.5, Kind.ROLLING_RESTART: 0.5}
+_WEIGHTS = {
+    Kind.KILL: 4.0,
+    Kind.PAUSE: 2.0,
+    Kind.KILL_ALL: 0.5,
+    Kind.POWER_CUT_ALL: 0.5,
+    Kind.ROLLING_RESTART: 0.5,
+}
 _CLOCK_JUMPS_S = (-3600, -300, -5, 5, 300, 3600)
 
 CONTROLLER = 0
@@ -118,13 +126,10 @@ def _fault(
     one = rng.choice([*nodes, CONTROLLER])
     few = (one,) if rng.random() < 0.6 else some(minority + 1)
     match kind:
-        case Kind.KILL_ALL | Kind.ROLLING_RESTART | Kind.ROLLING_UPGRADE:
+        case Kind.KILL_ALL | Kind.POWER_CUT_ALL | Kind.ROLLING_RESTART | Kind.ROLLING_UPGRADE:
             return Fault(lane, kind, at_s, for_s, tuple(rng.sample(nodes, len(nodes))))
-        case Kind.KILL | Kind.PAUSE | Kind.RESTART:
+        case Kind.KILL | Kind.PAUSE | Kind.RESTART | Kind.POWER_CUT:
             return Fault(lane, kind, at_s, for_s, few)
-        case Kind.POWER_CUT:
-            hit = tuple(nodes) if rng.random() < 0.3 else few
-            return Fault(lane, kind, at_s, for_s, hit)
         case Kind.ISOLATE | Kind.ONE_WAY:
             return Fault(lane, kind, at_s, for_s, (one,), with_clients=rng.random() < 0.5)
         case Kind.SPLIT:

@@ -100,7 +100,7 @@ class Injection:
                     self._stop(node.node_id)
                     node.start()
                     cluster.await_serving(node.node_id, _SERVING_TIMEOUT_S)
-            case Kind.POWER_CUT:
+            case Kind.POWER_CUT | Kind.POWER_CUT_ALL:
                 for node in nodes:
                     node.cut_power()
                 yield

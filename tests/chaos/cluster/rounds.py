@@ -28,7 +28,7 @@ from tests.chaos.cluster.workloads import (
 )
 from tidelog.errors import TidelogError
 from tidelog.protocol.topic_partition import TopicPartition as Place
-from tidelog.testing.history import Operation, Outcome, Polled, check_history
+from tidelog.testing.history import AnomalyKind, Operation, Outcome, Polled, check_history
 
 WELL_TIMEOUT_S = 90.0
 _CATCH_UP_TIMEOUT_S = 60.0
@@ -187,6 +187,7 @@ class Round:
                 self._delete_topics()
         except (NotWellError, TidelogError, TimeoutError, RuntimeError, KafkaException) as error:
             result.problems.append(str(error))
+            self._check_what_was_read()
         result.problems += [problem for each in self._workloads for problem in each.problems]
         return result
 
@@ -290,6 +291,17 @@ class Round:
             error for each in [*self._producers, self._writer] for error in each.fatal_errors
         ]
         result.problems += self._too_little()
+
+    def _check_what_was_read(self) -> None:
+        """After a round that did not come to its end: what can be said all the same."""
+        workloads = [*self._producers, self._tail, *self._members]
+        self.result.history = [each for workload in workloads for each in workload.operations]
+        report = check_history(self.result.history)
+        self.result.problems += [
+            str(anomaly)
+            for anomaly in report.anomalies
+            if anomaly.kind not in (AnomalyKind.UNSEEN, AnomalyKind.DUPLICATE)
+        ]
 
     def _too_little(self) -> list[str]:
         """A round that met nothing shows nothing."""

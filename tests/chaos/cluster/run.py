@@ -222,10 +222,11 @@ def _kinds(options: argparse.Namespace) -> tuple[frozenset[Kind], list[str]]:
         kinds = {kind for lane in LANES.values() for kind in lane}
         if options.against == "kafka":
             # Kafka syncs nothing before it acknowledges, and ends when a disk is full.
-            kinds -= {Kind.POWER_CUT, Kind.FULL_DISK}
+            kinds -= {Kind.POWER_CUT, Kind.POWER_CUT_ALL, Kind.FULL_DISK}
     absent = []
-    if Kind.POWER_CUT in kinds and not namespaces.has_loop_devices():
-        kinds.discard(Kind.POWER_CUT)
+    power_cuts = {Kind.POWER_CUT, Kind.POWER_CUT_ALL}
+    if kinds & power_cuts and not namespaces.has_loop_devices():
+        kinds -= power_cuts
         absent.append("No power cuts: they need root, loop devices and mkfs.ext4 (e2fsprogs).")
     if Kind.CLOCK in kinds and compiler() is None:
         kinds.discard(Kind.CLOCK)

@@ -137,8 +137,15 @@ class SteadyProducer(Workload):
         if len(self.fatal_errors) == lives:
             producer.flush(MESSAGE_TIMEOUT_S + 5)
         else:
+            self._give_up(producer)
+
+    def _give_up(self, producer: Producer) -> None:
+        """What it has on the way stays unknown."""
+        try:
             producer.purge()
             producer.flush(1)
+        except KafkaException:
+            pass  # it has failed for good, and says so at every call
 
     def _send(self, producer: Producer, process: str) -> None:
         number = self._sent
