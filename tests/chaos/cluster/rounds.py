@@ -45,7 +45,7 @@ _PROTOCOLS = ("classic", "consumer")
 _MEMBERS = 2
 _COMPACTED = {
     "cleanup.policy": "compact",
-    "segment.bytes": "16384",
+    "segment.bytes": "1048576",
     "segment.ms": "1000",
     "min.cleanable.dirty.ratio": "0.01",
 }
