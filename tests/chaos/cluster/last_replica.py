@@ -11,13 +11,10 @@ replicas it does not: the two that were cut off are remembered, and one of them 
 from __future__ import annotations
 
 import argparse
-import shutil
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -74,7 +71,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _run(options: argparse.Namespace) -> Outcomes:
-    folder = Path(tempfile.mkdtemp(prefix="tidelog-last-replica-"))
+    folder = namespaces.folder()
     settings = {} if options.against == "kafka" else {"durability": options.durability}
     plan = ClusterPlan(5, _VOTERS, settings)
     cluster = ChaosCluster(
@@ -89,7 +86,6 @@ def _run(options: argparse.Namespace) -> Outcomes:
         return _last_replica_loses_power(cluster)
     finally:
         cluster.close()
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _server(options: argparse.Namespace, plan: ClusterPlan) -> Server:

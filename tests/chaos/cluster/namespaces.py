@@ -10,12 +10,15 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
+from pathlib import Path
 
 _UNSHARE = ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
 # Without root the namespaces of a user of one's own have all but loop devices.
 _AS_ROOT_OF_ONES_OWN = ["--user", "--map-root-user"]
 _TOOLS = {
+    "setpriv": "util-linux",
     "unshare": "util-linux",
     "nsenter": "util-linux",
     "mount": "mount",
@@ -52,11 +55,23 @@ def missing() -> str | None:
 
 def enter(module: str, arguments: Sequence[str]) -> int:
     """Run a module of this Python in new namespaces; returns its exit code."""
-    return subprocess.run(
-        [*_unshare(), sys.executable, "-m", module, *arguments],
-        check=False,
-        env={**os.environ, _INSIDE: "1"},
-    ).returncode
+    # Out here nothing is mounted in the folder, so that all of it can be removed.
+    with tempfile.TemporaryDirectory(prefix="tidelog-chaos-run-") as folder:
+        return subprocess.run(
+            [
+                # Whoever ends this process ends all that is in the namespaces.
+                *("setpriv", "--pdeathsig", "KILL"),
+                *_unshare(),
+                *(sys.executable, "-m", module, *arguments),
+            ],
+            check=False,
+            env={**os.environ, _INSIDE: folder},
+        ).returncode
+
+
+def folder() -> Path:
+    """Where a run inside has its disks and logs; removed after it."""
+    return Path(os.environ[_INSIDE])
 
 
 def has_loop_devices() -> bool:

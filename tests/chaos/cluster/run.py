@@ -75,7 +75,7 @@ class Run:
         self._arguments = arguments
         settings = dict(each.split("=", 1) for each in options.set)
         self._plan = ClusterPlan(options.nodes, min(options.voters, options.nodes), settings)
-        self._folder = Path(tempfile.mkdtemp(prefix="tidelog-chaos-run-"))
+        self._folder = namespaces.folder()
         self._network = Network(options.nodes)
         self._kinds, absent = _kinds(options)
         for sentence in absent:
@@ -104,7 +104,6 @@ class Run:
         finally:
             if cluster is not None:
                 cluster.close()
-            shutil.rmtree(self._folder, ignore_errors=True)
         return self._sum_up()
 
     def _fresh(self, old: ChaosCluster | None, number: int) -> ChaosCluster:
