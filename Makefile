@@ -12,7 +12,9 @@ SPARK_TESTS := tests/spark tests/docs tests/examples tests/cli/test_pipeline.py 
 SIMULATION_TESTS := tests/testing/simulation
 BROKER_TESTS := tests $(foreach part,$(SPARK_TESTS),--ignore=$(part))
 
-.PHONY: run test lint types layers unit unit-broker unit-simulation unit-spark test-pythons explore chaos fuzz simulate simulate-consensus simulate-cluster test-cluster test-kafka-clients test-kafka-tools bench bench-change bench-spark demo docs clean
+.PHONY: run test lint types layers unit unit-broker unit-simulation unit-spark test-pythons \
+	explore chaos chaos-cluster fuzz simulate simulate-consensus simulate-cluster test-cluster \
+	test-kafka-clients test-kafka-tools bench bench-cluster bench-change bench-spark demo docs clean
 
 run: $(CORE)
 	$(BIN)/tidelog up --data $(DATA) $(ARGS)
@@ -76,6 +78,13 @@ explore: $(READY)
 # Hundreds of kills and power cuts, long storms, exactly-once under faults.
 chaos: $(READY)
 	$(BIN)/python -m pytest -m slow --timeout 7200 $(ARGS)
+
+# Clusters of real processes in network namespaces, under kills, power cuts, partitions, full disks and
+# clock jumps, with librdkafka clients whose history is checked; and the last replica standing.
+chaos-cluster: $(READY)
+	$(BIN)/python -m tests.chaos.cluster.run $(if $(ARGS),$(ARGS),--rounds 100 --seed 1)
+	$(if $(ARGS),,$(BIN)/python -m tests.chaos.cluster.run --rounds 50 --nodes 5 --voters 5 --seed 1001)
+	$(if $(ARGS),,$(BIN)/python -m tests.chaos.cluster.last_replica)
 
 # The real node in a simulated world: 20,000 seeds on all cores. ARGS="--minutes 480" explores new
 # seeds for a night.

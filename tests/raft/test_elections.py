@@ -55,6 +55,35 @@ def test_leader_that_resigns_is_followed_at_once_by_the_most_advanced() -> None:
     assert replica_of(successor).epoch == epoch + 1
 
 
+def test_leader_whose_disk_is_full_lets_another_lead() -> None:
+    """It could decide nothing more: not even that its own replicas are out of sync."""
+    story = Story()
+    leader = story.elected()
+    leader.disk.is_full = True
+    refused = story.propose(leader)
+    assert isinstance(story.outcome(refused), NotAppended)
+    assert isinstance(replica_of(leader).quorum.state, Resigned)
+    story.run(0.5)
+    successor = story.elected(within_s=2)
+    assert successor is not leader
+    story.commit(successor)
+    leader.disk.is_full = False
+    story.run(3)
+    assert leader.applied_offset == successor.applied_offset
+
+
+def test_only_voter_whose_disk_is_full_leads_on_and_waits_for_room() -> None:
+    story = Story(voters=1)
+    leader = story.elected()
+    epoch = replica_of(leader).epoch
+    leader.disk.is_full = True
+    refused = story.propose(leader)
+    assert isinstance(story.outcome(refused), NotAppended)
+    leader.disk.is_full = False
+    story.commit(leader)
+    assert replica_of(leader).epoch == epoch
+
+
 def test_leader_without_a_majority_resigns_kafka_15489() -> None:
     story = Story(voters=5)
     leader = story.elected()

@@ -84,16 +84,6 @@ def test_follower_that_lost_its_page_cache_gets_it_again() -> None:
     assert follower.applied_offset == leader.disk.end_offset
 
 
-def test_full_disk_of_the_leader_refuses_proposals_and_it_leads_on() -> None:
-    story = Story()
-    leader = story.elected()
-    leader.disk.is_full = True
-    number = story.propose(leader)
-    assert isinstance(story.outcome(number), NotAppended)
-    leader.disk.is_full = False
-    story.commit(leader)
-
-
 def test_full_disk_of_a_follower_stops_nobody() -> None:
     story = Story()
     leader = story.elected()

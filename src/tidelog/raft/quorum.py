@@ -365,6 +365,12 @@ class Quorum:
         assert isinstance(leader, Leader)
         self._enter(self._resigned(leader.epoch, leader.followers_by_progress()))
 
+    def _let_others_lead(self) -> None:
+        """A leader whose disk is full can decide nothing more: nobody would be fenced and no
+        replica set shrunk. Alone it stays and waits for room."""
+        if not self.voters.is_only_voter(self.key):
+            self.resign()
+
     def _follower(
         self, epoch: int, leader_id: int, endpoints: Endpoints, voted: ReplicaKey | None
     ) -> Follower:
@@ -537,5 +543,7 @@ class Quorum:
         except ApiError as error:
             refusal = NotAppended(error.code, error.message)
             self.outputs.append(ProposalEnded(token, -1, refusal))
+            if isinstance(leader, Leader) and error.code is ErrorCode.KAFKA_STORAGE_ERROR:
+                self._let_others_lead()
             return
         leader.proposals.append(WaitingProposal(end_offset, token))

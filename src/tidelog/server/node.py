@@ -38,6 +38,7 @@ from tidelog.protocol.apis.broker_registration import (
     Feature,
 )
 from tidelog.protocol.apis.broker_registration import Listener as RegisteredListener
+from tidelog.protocol.errors import ApiError, ErrorCode
 from tidelog.protocol.uuids import format_uuid, random_uuid
 from tidelog.raft.local_node import NO_VOTERS, LocalNode
 from tidelog.raft.voters import Endpoint as VoterEndpoint
@@ -709,6 +710,13 @@ class Node:
             # The next start has to know that topics may be deleted behind this one's back.
             offline = [each.directory_id for each in directories if not each.online]
             self.lifecycle.directories_failed(offline)
+        elif len(self.image.brokers) > 1:
+            # It would lead on what nobody can read or write there; the others go on without it.
+            error = ApiError(
+                ErrorCode.KAFKA_STORAGE_ERROR,
+                f"no log directory can be used any more; {state.path} has failed: {state.error}",
+            )
+            self.reactor.post(lambda: self.fail(error))
 
     # Stop
 

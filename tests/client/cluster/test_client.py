@@ -22,6 +22,7 @@ from tidelog.client.errors import BrokerError, ClientError, RetriesExhausted
 from tidelog.protocol.api_keys import ApiKey
 from tidelog.protocol.apis.create_topics import CreateTopicsRequest
 from tidelog.protocol.apis.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from tidelog.protocol.apis.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
 from tidelog.protocol.apis.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -40,6 +41,28 @@ from tidelog.protocol.topic_partition import TopicPartition
 LEADER_MOVED = [code for code, stale in RETRIABLE.items() if stale & Stale.METADATA]
 COORDINATOR_MOVED = [code for code, stale in RETRIABLE.items() if stale & Stale.COORDINATOR]
 TAKES_TIME = [code for code, stale in RETRIABLE.items() if stale is Stale.NOTHING]
+
+
+def test_a_broker_that_knows_no_controller_is_not_asked_again_before_the_others() -> None:
+    asked: list[int] = []
+
+    def broker(number: int, code: ErrorCode) -> ScriptedBroker:
+        def describe(_: DescribeQuorumRequest) -> DescribeQuorumResponse:
+            asked.append(number)
+            return DescribeQuorumResponse(error_code=code)
+
+        return ScriptedBroker({ApiKey.DESCRIBE_QUORUM: describe}, {ApiKey.DESCRIBE_QUORUM: (0, 2)})
+
+    with broker(0, ErrorCode.NOT_CONTROLLER) as first, broker(1, ErrorCode.NONE) as second:
+        bootstrap = f"{first.bootstrap},{second.bootstrap}"
+        with Cluster(bootstrap, timeout_s=10.0) as cluster:
+            client = ClusterClient(cluster, 10.0)
+            for _ in range(2):
+                answer = client.ask_any(
+                    DescribeQuorumRequest(), DescribeQuorumResponse, lambda each: each.error_code
+                )
+                assert answer.error_code == 0
+    assert asked == [0, 1, 1]
 
 
 def ask_leader(client: ClusterClient, partition: int = 0) -> tuple[int, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import time
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from tidelog.protocol.apis.describe_quorum import (
     TopicRequest,
 )
 from tidelog.protocol.errors import ErrorCode
+from tidelog.protocol.topic_partition import TopicPartition
 from tidelog.testing.wire import ConnectionEnded
 
 SESSION_S = 9.0
@@ -131,6 +133,21 @@ def test_a_node_that_stops_hands_over_what_it_leads(cluster: RunningCluster) -> 
     assert (image.leader, image.leader_epoch) == (1, epoch + 1)
     assert 2 not in image.isr
     assert cluster.image(1, "orders", 1).leader == 3
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_node_whose_last_directory_fails_ends_and_others_lead(cluster: RunningCluster) -> None:
+    cluster.create_topic("orders", [[2, 1, 3]])
+    running = cluster.nodes.pop(2)
+
+    def fail_disk() -> None:
+        log = running.node.store.logs[TopicPartition("orders", 0)]
+        assert log.on_storage_error is not None
+        log.on_storage_error(log, OSError(errno.EIO, "Input/output error"))
+
+    running.call(fail_disk)
+    assert cluster.wait_for_leader("orders", {1, 3}) == 1
+    running.join()
 
 
 def test_a_node_that_was_away_for_long_gets_a_snapshot(tmp_path: Path) -> None:

@@ -130,7 +130,10 @@ class Cluster:
         except ConnectError:
             response = self._ask_control(request, answer)
         if code_of is not None and is_retriable(code_of(response), ANY_BROKER):
-            raise RetriableError(ErrorCode(code_of(response)), type(request).__name__)
+            code = ErrorCode(code_of(response))
+            if code is ErrorCode.NOT_CONTROLLER:
+                self._ask_another_next()
+            raise RetriableError(code, type(request).__name__)
         return response
 
     def metadata(
@@ -298,6 +301,14 @@ class Cluster:
         except BaseException:
             self.drop(connection)
             raise
+
+    def _ask_another_next(self) -> None:
+        """This broker knows of no controller, as when it is cut off; another may."""
+        others = {*self._bootstrap, *self.view.brokers.values()}
+        if self._control is not None and len(others) > 1:
+            address, connection = self._control
+            self._failed_s[address] = time.monotonic()
+            self.drop(connection)
 
     def _connect_any(self) -> tuple[Address, WireConnection]:
         """Bootstrap addresses, then brokers that were heard of; those that failed come last."""
