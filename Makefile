@@ -12,7 +12,7 @@ SPARK_TESTS := tests/spark tests/docs tests/examples tests/cli/test_pipeline.py 
 SIMULATION_TESTS := tests/testing/simulation
 BROKER_TESTS := tests $(foreach part,$(SPARK_TESTS),--ignore=$(part))
 
-.PHONY: run test lint types layers unit unit-broker unit-simulation unit-spark test-pythons explore chaos fuzz simulate simulate-consensus simulate-cluster test-cluster test-kafka-clients bench bench-change bench-spark demo docs clean
+.PHONY: run test lint types layers unit unit-broker unit-simulation unit-spark test-pythons explore chaos fuzz simulate simulate-consensus simulate-cluster test-cluster test-kafka-clients bench bench-change bench-cluster bench-spark demo docs clean
 
 run: $(CORE)
 	$(BIN)/tidelog up --data $(DATA) $(ARGS)
@@ -106,6 +106,11 @@ fuzz: $(READY)
 bench: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'
 	$(BIN)/python -m benchmarks.compare --docs docs/benchmarks $(ARGS)
+
+# Clusters of three nodes of each (needs java and mvn); the page and the plot go to docs/benchmarks.
+bench-cluster: $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'
+	$(BIN)/python -m benchmarks.cluster.compare $(if $(findstring --quick,$(ARGS)),,--docs docs/benchmarks) $(ARGS)
 
 # This source tree beside the one at BASE (a git reference or a checkout), by the same protocol, in
 # about three minutes. BASE=HEAD measures what is not committed yet.
