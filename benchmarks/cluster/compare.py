@@ -18,7 +18,9 @@ from pathlib import Path
 
 from rich.console import Console
 
+from benchmarks.cluster import floor
 from benchmarks.cluster.failures import LAST, idle
+from benchmarks.cluster.floor import BareReplica
 from benchmarks.cluster.nodes import NODES, KafkaCluster, NodeCluster, TidelogCluster
 from benchmarks.cluster.scenarios import SCENARIOS
 from benchmarks.cluster.targets import PAGE, TARGETS
@@ -141,6 +143,8 @@ def _measure(
                 for session in in_turn(sessions, round_number + place):
                     note(session.broker.name, SCENARIOS[name](session))
                     session.delete_topics()
+                if name == "raw":
+                    note(BareReplica.name, floor.measure(sizes))
         _measure_last(options, sessions, note)
 
 

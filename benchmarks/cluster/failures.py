@@ -20,7 +20,7 @@ from benchmarks.workloads import create_topic
 _IDLE_S = 10.0
 _WRITES_PER_S = 200
 _LOADED_WRITES_PER_S = 5_000
-_BEFORE_S = 1.5
+_BEFORE_S = 1.0
 _AFTER_S = 1.0
 _TIMEOUT_S = 120.0
 _POLL_S = 0.02
@@ -85,7 +85,8 @@ def restart(session: Session) -> Figures:
     topic = session.topic(PARTITIONS, PAGE_CACHE)
     node = cluster.leader_of(topic)
     writer = Writer(cluster.bootstrap, topic, _LOADED_WRITES_PER_S)
-    time.sleep(2 * _BEFORE_S)
+    writer.await_first()
+    time.sleep(_BEFORE_S)
     started = time.monotonic()
     cluster.nodes[node].stop()
     stopped_s = time.monotonic() - started
@@ -109,6 +110,7 @@ def failover(session: Session) -> Figures:
     cluster.await_in_sync(topic)
     node = cluster.leader_of(topic)
     writer = Writer(cluster.bootstrap, topic, _WRITES_PER_S)
+    writer.await_first()
     time.sleep(_BEFORE_S)
     killed_at = time.monotonic()
     cluster.nodes[node].kill()

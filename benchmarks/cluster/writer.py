@@ -17,6 +17,7 @@ from confluent_kafka import KafkaError, Message, Producer
 
 _RECORD_BYTES = 1024
 _FLUSH_S = 60.0
+_BEGUN = "begun\n"
 
 # What makes a client turn to the next leader without long pauses of its own, for either cluster.
 _SETTINGS = {
@@ -60,6 +61,12 @@ class Writer:
             text=True,
         )
 
+    def await_first(self) -> None:
+        """Return when a record is acknowledged: from then on it writes at its rate."""
+        assert self._process.stdout is not None
+        if self._process.stdout.readline() != _BEGUN:
+            raise RuntimeError("the writer has ended")
+
     def finish(self) -> Written:
         """Let it end; all that was sent is acknowledged, or has failed."""
         output, _ = self._process.communicate(timeout=2 * _FLUSH_S)
@@ -89,6 +96,10 @@ def _write(bootstrap: str, topic: str, rate: int) -> None:
 
     poll = selectors.DefaultSelector()
     poll.register(sys.stdin, selectors.EVENT_READ)
+    send()
+    if producer.flush(_FLUSH_S):
+        raise RuntimeError("the first record is not acknowledged")
+    print(_BEGUN, end="", flush=True)
     start, sent = clock(), 0
     while not poll.select(0):
         while sent < (clock() - start) * rate:
