@@ -23,7 +23,7 @@ RECORD_BYTES = 1024
 _IDLE = (0.05, 0.2)
 _IDLE_IN_CLUSTER = (0.1, 0.5)
 _IDLE_TIMEOUT_S = 20.0
-_DELETION_TIMEOUT_S = 60.0
+_DELETION_TIMEOUT_S = 180.0
 PERCENTILES = {"p50_ms": "p50 ms", "p99_ms": "p99 ms", "p99_9_ms": "p99.9 ms"}
 
 

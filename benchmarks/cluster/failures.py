@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from benchmarks.cluster.nodes import NODES, NodeCluster
@@ -146,7 +147,10 @@ def _leaders(cluster: NodeCluster, topic: str) -> set[int]:
     """Who leads the topic's partitions, as the nodes that run tell it; -1 for nobody."""
     awake = ",".join(node.bootstrap for node in cluster.nodes.values() if node.is_running())
     admin = AdminClient({"bootstrap.servers": awake, "log_level": 0})
-    partitions = admin.list_topics(topic, timeout=10).topics[topic].partitions
+    try:
+        partitions = admin.list_topics(topic, timeout=10).topics[topic].partitions
+    except KafkaException:
+        return {-1}
     return {each.leader for each in partitions.values()}
 
 
@@ -165,8 +169,8 @@ def _await(is_so: Callable[[], bool]) -> None:
 LAST: dict[str, tuple[Callable[[Session], Figures], int]] = {
     "replicas": (many_replicas, 1),
     "catch-up": (catch_up, 3),
+    "leaders": (many_leaders, 1),
     "restart": (restart, 3),
     "failover": (failover, 5),
-    "leaders": (many_leaders, 1),
 }
 """Each with how often it is measured."""

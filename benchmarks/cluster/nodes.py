@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, PartitionMetadata
 
 from benchmarks.process_usage import Usage
@@ -117,7 +118,7 @@ class NodeCluster:
         while time.monotonic() < deadline:
             try:
                 found = get()
-            except ClientError as error:
+            except (ClientError, KafkaException) as error:
                 last = error
             else:
                 if found:
