@@ -102,7 +102,7 @@ def _makers(
         return lambda data: TidelogServer(data, name=name, sources=sources, settings=_SETTINGS)
 
     if options.against:
-        base = stack.enter_context(_checkout(options.against))
+        base = stack.enter_context(checkout(options.against))
         return {"this": tidelog("this", SOURCES), "base": tidelog("base", base / "src")}
     makers = {"Tidelog": tidelog("Tidelog", SOURCES)}
     libraries = None if options.no_kafka else kafka_libraries()
@@ -116,7 +116,7 @@ def _makers(
 
 
 @contextmanager
-def _checkout(path_or_reference: str) -> Iterator[Path]:
+def checkout(path_or_reference: str) -> Iterator[Path]:
     """The folder itself, or a worktree of the reference for as long as it is needed."""
     if Path(path_or_reference).is_dir():
         yield Path(path_or_reference).resolve()
@@ -168,7 +168,7 @@ def _measure_starts(
     rounds: int, makers: dict[str, MakeBroker], note: Callable[[str, Figures], None]
 ) -> None:
     for round_number in range(rounds):
-        for name in _in_turn(list(makers), round_number):
+        for name in in_turn(list(makers), round_number):
             with tempfile.TemporaryDirectory(prefix="tidelog-bench-") as folder:
                 note(name, start_and_idle(makers[name](Path(folder))))
 
@@ -180,7 +180,7 @@ def _measure_round(
     note: Callable[[str, Figures], None],
 ) -> None:
     for place, name in enumerate(each for each in chosen if each in SCENARIOS):
-        for session in _in_turn(sessions, round_number + place):
+        for session in in_turn(sessions, round_number + place):
             note(session.broker.name, SCENARIOS[name](session))
             session.delete_topics()
         if name == "raw":
@@ -194,7 +194,8 @@ def _measure_last(name: str, sessions: list[Session], note: Callable[[str, Figur
         session.delete_topics()
 
 
-def _in_turn(brokers: list[_T], number: int) -> list[_T]:
+def in_turn(brokers: list[_T], number: int) -> list[_T]:
+    """Forwards in even rounds, backwards in odd ones."""
     return brokers[::-1] if number % 2 else brokers
 
 

@@ -31,10 +31,10 @@ from tidelog.protocol.apis.produce import (
 from tidelog.protocol.headers import encode_response
 
 _TOPIC = "floor"
-_LENGTH_BYTES = 4
-_SEND_BUFFER_BYTES = 100 * 1024
+LENGTH_BYTES = 4
+SEND_BUFFER_BYTES = 100 * 1024
 """As Kafka has it. It keeps the sender close to the reader; more of it costs both more CPU."""
-_ATTRIBUTES_AT = 21
+ATTRIBUTES_AT = 21
 """Where in a batch the bytes begin that its CRC covers."""
 
 
@@ -75,12 +75,12 @@ def measure(sizes: Sizes) -> Figures:
     return raw_figures(written, produce_cpu_s, read, consume_cpu_s)
 
 
-class _Shape:
+class Shape:
     """Where in a frame the batch lies, and answers made once: a client asks the same always."""
 
     def __init__(self) -> None:
         batch = bulk_batch()
-        self.batch_at = produce_frame(_TOPIC, 0, batch, acks=1).index(batch) - _LENGTH_BYTES
+        self.batch_at = produce_frame(_TOPIC, 0, batch, acks=1).index(batch) - LENGTH_BYTES
         self.batch_end = self.batch_at + len(batch)
         self.room = memoryview(bytearray(2 * len(batch)))
         self.produced = _produce_answer()
@@ -90,7 +90,7 @@ class _Shape:
 
 
 def _serve(port: int, path: str) -> None:
-    shape = _Shape()
+    shape = Shape()
     with (
         open(path, "w+b", buffering=0) as file,
         socket.create_server(("127.0.0.1", port)) as listener,
@@ -98,19 +98,19 @@ def _serve(port: int, path: str) -> None:
         while True:
             client, _ = listener.accept()
             client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            client.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES)
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
             with client:
                 _serve_client(client, file.fileno(), shape)
 
 
-def _serve_client(client: socket.socket, fd: int, shape: _Shape) -> None:
+def _serve_client(client: socket.socket, fd: int, shape: Shape) -> None:
     room, batch_at, batch_end = shape.room, shape.batch_at, shape.batch_end
     write_at = os.fstat(fd).st_size
     read_at = 0
-    while size_bytes := int.from_bytes(_receive(client, room[:_LENGTH_BYTES]), "big"):
-        frame = _receive(client, room[:size_bytes])
+    while size_bytes := int.from_bytes(receive(client, room[:LENGTH_BYTES]), "big"):
+        frame = receive(client, room[:size_bytes])
         if frame[1] == ApiKey.PRODUCE:
-            crc32c(frame[batch_at + _ATTRIBUTES_AT : batch_end])
+            crc32c(frame[batch_at + ATTRIBUTES_AT : batch_end])
             write_at += os.pwrite(fd, frame[batch_at:batch_end], write_at)
             client.sendall(shape.produced)
         else:
@@ -123,7 +123,7 @@ def _serve_client(client: socket.socket, fd: int, shape: _Shape) -> None:
             client.sendall(shape.behind)
 
 
-def _receive(client: socket.socket, room: memoryview) -> memoryview:
+def receive(client: socket.socket, room: memoryview) -> memoryview:
     """Fill the room; it comes back empty when the client has closed."""
     filled = 0
     while filled < len(room):

@@ -14,27 +14,32 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from typing import Any
 
-from benchmarks.scenarios import PAGE_CACHE, RECORD_BYTES, Figures, Session, bulk
-from benchmarks.servers import Broker
+from benchmarks.scenarios import PAGE_CACHE, RECORD_BYTES, Figures, Session
+from benchmarks.servers import Measured
 from benchmarks.workloads import run_workload
 
 
-def start_and_idle(broker: Broker) -> Figures:
+def start_and_idle(broker: Measured) -> Figures:
     """Start a broker on an empty folder, and stop it again."""
     try:
         started_s = first_acknowledgement(broker, "first")
         time.sleep(1.0)
         return {
             "exec to first acknowledgement, s": started_s,
-            "idle memory, MB": broker.usage().resident_mb,
+            "idle memory, MB": _resident_mb(broker),
         }
     finally:
         broker.stop()
 
 
 def memory_after_load(session: Session) -> Figures:
-    return {"memory after the load, MB": session.broker.usage().resident_mb}
+    return {"memory after the load, MB": _resident_mb(session.broker)}
+
+
+def _resident_mb(broker: Measured) -> float:
+    return sum(usage.resident_mb for usage in broker.usages())
 
 
 def connections(session: Session) -> Figures:
@@ -43,10 +48,11 @@ def connections(session: Session) -> Figures:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     topic = session.topic(1, PAGE_CACHE)
+    host, _, port = session.bootstrap.rpartition(":")
     held: list[socket.socket] = []
     try:
         for _ in range(wanted):
-            held.append(socket.create_connection(("127.0.0.1", session.broker.port), 30))
+            held.append(socket.create_connection((host, int(port)), 30))
         run_workload(
             "produce",
             bootstrap=session.bootstrap,
@@ -57,7 +63,7 @@ def connections(session: Session) -> Figures:
         )
         return {
             "idle connections held": float(len(held)),
-            "memory with them, MB": session.broker.usage().resident_mb,
+            "memory with them, MB": _resident_mb(session.broker),
         }
     finally:
         for each in held:
@@ -68,10 +74,10 @@ def many_partitions(session: Session) -> Figures:
     """Many partitions on the node: throughput over them and beside them, and the next start."""
     many = session.sizes.partitions_many
     records = session.sizes.bulk_records // 2
-    ten = _median_of_ten_partitions(session, records)
+    ten = bulk_median(session, 10, records)
     topic = session.topic(many, PAGE_CACHE)
-    beside = _median_of_ten_partitions(session, records)
-    over = statistics.median(_megabytes_per_s(session, topic, records) for _ in range(3))
+    beside = bulk_median(session, 10, records)
+    over = _median_of_runs(session, topic, records)
     session.broker.stop()
     started = first_acknowledgement(session.broker, topic)
     return {
@@ -81,19 +87,21 @@ def many_partitions(session: Session) -> Figures:
     }
 
 
-def _median_of_ten_partitions(session: Session, records: int) -> float:
-    """MB/s over 10 partitions; each run is short, and their ratio is to be steady."""
-    return statistics.median(
-        bulk(session, 10, PAGE_CACHE, "of", records)["of, MB/s"] for _ in range(3)
-    )
+def bulk_median(session: Session, partitions: int, records: int, **settings: Any) -> float:
+    """MB/s over so many new partitions."""
+    return _median_of_runs(session, session.topic(partitions, PAGE_CACHE), records, **settings)
 
 
-def _megabytes_per_s(session: Session, topic: str, records: int) -> float:
-    result, _ = session.publish(topic, records)
-    return float(result["megabytes"] / result["seconds"])
+def _median_of_runs(session: Session, topic: str, records: int, **settings: Any) -> float:
+    """MB/s; each run is short, and ratios of them are to be steady."""
+    rates = []
+    for _ in range(3):
+        result, _ = session.publish(topic, records, **settings)
+        rates.append(float(result["megabytes"] / result["seconds"]))
+    return statistics.median(rates)
 
 
-def first_acknowledgement(broker: Broker, topic: str) -> float:
+def first_acknowledgement(broker: Measured, topic: str) -> float:
     """Start the broker; seconds from exec to the first acknowledged record."""
     client = _ReadyClient(broker, topic)
     broker.start()
@@ -104,8 +112,8 @@ def first_acknowledgement(broker: Broker, topic: str) -> float:
 class _ReadyClient:
     """A client process that is up and trying before the broker starts."""
 
-    def __init__(self, broker: Broker, topic: str) -> None:
-        arguments = {"bootstrap": f"127.0.0.1:{broker.port}", "topic": topic}
+    def __init__(self, broker: Measured, topic: str) -> None:
+        arguments = {"bootstrap": broker.bootstrap, "topic": topic}
         self._process = subprocess.Popen(
             [
                 sys.executable,

@@ -4,6 +4,7 @@ import json
 import os
 import platform
 import statistics
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -51,6 +52,22 @@ TARGETS: dict[str, Target] = {
 }
 
 
+@dataclass(slots=True, frozen=True)
+class Page:
+    """What a page says beside its figures, and the names of its files."""
+
+    name: str = "results"
+    plot: str = "ratios"
+    title: str = "Results"
+    set_up: str = (
+        "Both brokers are up, one idle while the other is measured; the client shares the machine."
+    )
+    notes: str = (
+        "A bare loop is what the raw client gets from recv, CRC-32C and pwrite or from sendfile "
+        "alone."
+    )
+
+
 @dataclass(slots=True)
 class Report:
     """The brokers compared, the first against the second, and what was measured of them."""
@@ -58,6 +75,7 @@ class Report:
     names: list[str]
     rounds: int
     load_before: float
+    targets: Mapping[str, Target] = field(default_factory=lambda: TARGETS)
     measured: Measured = field(default_factory=dict)
     warmed: WarmUp = field(default_factory=WarmUp)
 
@@ -119,7 +137,7 @@ class Report:
         return self.is_against_kafka or len(self.names) == 1
 
     def _verdict(self, figure: str) -> str:
-        target = TARGETS.get(figure)
+        target = self.targets.get(figure)
         if target is None or not self._has_targets():
             return ""
         values = (
@@ -149,22 +167,21 @@ class Report:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n")
 
-    def write_page(self, folder: Path) -> None:
-        """results.md, ratios.png and results.json."""
+    def write_page(self, folder: Path, page: Page | None = None) -> None:
+        """The page with its plot, and all rounds as JSON."""
+        page = page or Page()
         folder.mkdir(parents=True, exist_ok=True)
         columns = self.columns()
         rules = ["---" if each in ("figure", "target") else "---:" for each in columns]
         kafka = f" Apache Kafka is {kafka_version()}." if self.is_against_kafka else ""
         lines = [
-            "# Results",
+            f"# {page.title}",
             "",
             f"Measured on {datetime.now(UTC).date()}: {_machine()}, load average "
-            f"{self.load_before:.1f} at the start, {self.rounds} rounds.{kafka} Both brokers are "
-            "up, one idle while the other is measured; the client shares the machine. "
+            f"{self.load_before:.1f} at the start, {self.rounds} rounds.{kafka} {page.set_up} "
             f"{self.warmed.summary()} Values are medians over the rounds, a ratio is the median "
-            "of those within each round with the lowest and the highest beside it. A bare loop "
-            "is what the raw client gets from recv, CRC-32C and pwrite or from sendfile alone. "
-            "[All rounds](results.json).",
+            f"of those within each round with the lowest and the highest beside it. {page.notes} "
+            f"[All rounds]({page.name}.json).",
             "",
             f"| {' | '.join(columns)} |",
             f"|{'|'.join(rules)}|",
@@ -172,10 +189,10 @@ class Report:
             "",
         ]
         if len(self.names) > 1:
-            lines += ["![Ratios](ratios.png)", ""]
-            self._plot(folder / "ratios.png")
-        (folder / "results.md").write_text("\n".join(lines))
-        self.write_json(folder / "results.json")
+            lines += [f"![Ratios]({page.plot}.png)", ""]
+            self._plot(folder / f"{page.plot}.png")
+        (folder / f"{page.name}.md").write_text("\n".join(lines))
+        self.write_json(folder / f"{page.name}.json")
 
     def _plot(self, path: Path) -> None:
         import matplotlib

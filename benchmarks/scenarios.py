@@ -5,12 +5,12 @@ microseconds a request.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from benchmarks.page_cache import settle
-from benchmarks.servers import Broker
+from benchmarks.servers import Measured
 from benchmarks.workloads import create_topic, delete_topics, run_workload
 
 Figures = dict[str, float]
@@ -19,11 +19,12 @@ PAGE_CACHE = {"tidelog": {"durability": "page-cache"}, "kafka": {}}
 FSYNC = {"tidelog": {"durability": "fsync"}, "kafka": {"flush.messages": "1"}}
 
 RECORD_BYTES = 1024
-_IDLE_SHARE_MAX = 0.05
-_IDLE_PROBE_S = 0.2
+# At most so much of a core, seen over so many seconds.
+_IDLE = (0.05, 0.2)
+_IDLE_IN_CLUSTER = (0.1, 0.5)
 _IDLE_TIMEOUT_S = 20.0
-_DELETION_TIMEOUT_S = 60.0
-_PERCENTILES = {"p50_ms": "p50 ms", "p99_ms": "p99 ms", "p99_9_ms": "p99.9 ms"}
+_DELETION_TIMEOUT_S = 180.0
+PERCENTILES = {"p50_ms": "p50 ms", "p99_ms": "p99 ms", "p99_9_ms": "p99.9 ms"}
 
 
 @dataclass(slots=True, frozen=True)
@@ -51,20 +52,26 @@ class Sizes:
 class Session:
     """A running broker under measurement, and those that are up beside it and must be idle."""
 
-    broker: Broker
+    broker: Measured
     sizes: Sizes
-    beside: list[Broker] = field(default_factory=list)
+    beside: Sequence[Measured] = ()
+    replicas: int = 1
     topics: list[str] = field(default_factory=list)
     topics_made: int = 0
+    cpu_s_by_process: list[float] = field(default_factory=list)
+    """What the last measurement cost each process of the broker."""
 
     @property
     def bootstrap(self) -> str:
-        return f"127.0.0.1:{self.broker.port}"
+        return self.broker.bootstrap
 
     def topic(self, partitions: int, durability: dict[str, dict[str, str]]) -> str:
         self.topics_made += 1
         name = f"bench-{self.topics_made}"
-        create_topic(self.bootstrap, name, partitions, durability[self.broker.kind])
+        config = dict(durability[self.broker.kind])
+        if self.replicas > 1:
+            config["min.insync.replicas"] = str(self.replicas - 1)
+        create_topic(self.bootstrap, name, partitions, config, self.replicas)
         self.topics.append(name)
         return name
 
@@ -74,8 +81,8 @@ class Session:
             return
         delete_topics(self.bootstrap, self.topics)
         deadline = time.monotonic() + _DELETION_TIMEOUT_S
-        log = self.broker.data / "log"
-        while any(next(log.glob(f"{name}-*"), None) for name in self.topics):
+        logs = self.broker.log_folders
+        while any(next(log.glob(f"{name}-*"), None) for log in logs for name in self.topics):
             if time.monotonic() > deadline:
                 raise RuntimeError(f"{self.broker.name} keeps the files of deleted topics")
             time.sleep(0.1)
@@ -85,11 +92,15 @@ class Session:
         self, workload: str, *, writes_bytes: int = 0, **arguments: Any
     ) -> tuple[dict[str, Any], float]:
         """The result of a workload, and the CPU seconds that the broker spent meanwhile."""
-        settle(self.broker.data, writes_bytes)
+        # `settle` counts the client's queue, of which there is one for all replicas.
+        settle(self.broker.data, writes_bytes * (self.replicas + 1) // 2)
         wait_until_idle([self.broker, *self.beside])
-        before = self.broker.usage().cpu_s
-        result = run_workload(workload, bootstrap=self.bootstrap, **arguments)
-        return result, self.broker.usage().cpu_s - before
+        before = self.broker.usages()
+        result = run_workload(workload, **{"bootstrap": self.bootstrap, **arguments})
+        self.cpu_s_by_process = [
+            now.cpu_s - was.cpu_s for now, was in zip(self.broker.usages(), before, strict=True)
+        ]
+        return result, sum(self.cpu_s_by_process)
 
     def publish(
         self, topic: str, records: int, size: int = RECORD_BYTES, **settings: Any
@@ -104,14 +115,21 @@ class Session:
         )
 
 
-def wait_until_idle(brokers: list[Broker]) -> None:
+def wait_until_idle(brokers: Sequence[Measured]) -> None:
     """Return when none of them has work left over from before, or after a while in any case."""
+
+    def used_cpu_s() -> list[float]:
+        return [usage.cpu_s for broker in brokers for usage in broker.usages()]
+
+    # The nodes of a cluster talk to each other at all times.
+    are_clusters = any(len(broker.usages()) > 1 for broker in brokers)
+    share_max, probe_s = _IDLE_IN_CLUSTER if are_clusters else _IDLE
     deadline = time.monotonic() + _IDLE_TIMEOUT_S
     while time.monotonic() < deadline:
-        before = [broker.usage().cpu_s for broker in brokers]
-        time.sleep(_IDLE_PROBE_S)
-        used = [broker.usage().cpu_s - was for broker, was in zip(brokers, before, strict=True)]
-        if max(used) <= _IDLE_SHARE_MAX * _IDLE_PROBE_S:
+        before = used_cpu_s()
+        time.sleep(probe_s)
+        used = [now - was for now, was in zip(used_cpu_s(), before, strict=True)]
+        if max(used) <= share_max * probe_s:
             return
 
 
@@ -126,7 +144,7 @@ def consume(session: Session) -> Figures:
     topic = session.topic(1, PAGE_CACHE)
     session.publish(topic, records)
     result, cpu_s = session.measured("consume", topic=topic, partitions=1, records=records)
-    return _throughput("consume", result, cpu_s)
+    return throughput("consume", result, cpu_s)
 
 
 def produce_ten_partitions(session: Session) -> Figures:
@@ -157,7 +175,7 @@ def raw(session: Session) -> Figures:
 def raw_figures(
     written: dict[str, Any], produce_cpu_s: float, read: dict[str, Any], consume_cpu_s: float
 ) -> Figures:
-    return _throughput("raw produce", written, produce_cpu_s) | _throughput(
+    return throughput("raw produce", written, produce_cpu_s) | throughput(
         "raw consume", read, consume_cpu_s
     )
 
@@ -198,7 +216,7 @@ def fsync_small_batches(session: Session) -> Figures:
     records = session.sizes.fsync_records // 2
     settings = {"batch.size": 16_384, "linger.ms": 0}
     result, cpu_s = session.publish(session.topic(1, FSYNC), records, **settings)
-    return _throughput("fsync, batches of 16 KB", result, cpu_s)
+    return throughput("fsync, batches of 16 KB", result, cpu_s)
 
 
 def fsync_requests(session: Session) -> Figures:
@@ -222,7 +240,7 @@ def latency(session: Session) -> Figures:
         size=RECORD_BYTES,
         seconds=seconds,
     )
-    figures = {f"at 50 MB/s, {label}": result[name] for name, label in _PERCENTILES.items()}
+    figures = {f"at 50 MB/s, {label}": result[name] for name, label in PERCENTILES.items()}
     return figures | {"at 50 MB/s, CPU s/GB": cpu_s / result["megabytes"] * 1000}
 
 
@@ -233,7 +251,7 @@ def end_to_end(session: Session) -> Figures:
         "end-to-end", topic=topic, size=RECORD_BYTES, rate=1000, seconds=session.sizes.seconds
     )
     figures = {
-        f"end to end at 1,000/s, {label}": result[name] for name, label in _PERCENTILES.items()
+        f"end to end at 1,000/s, {label}": result[name] for name, label in PERCENTILES.items()
     }
     return figures | {"end to end at 1,000/s, CPU us": cpu_s / result["records"] * 1e6}
 
@@ -246,10 +264,11 @@ def bulk(
     records: int,
 ) -> Figures:
     result, cpu_s = session.publish(session.topic(partitions, durability), records)
-    return _throughput(name, result, cpu_s)
+    return throughput(name, result, cpu_s)
 
 
-def _throughput(name: str, result: dict[str, Any], cpu_s: float) -> Figures:
+def throughput(name: str, result: dict[str, Any], cpu_s: float) -> Figures:
+    """MB/s, and what they cost."""
     return {
         f"{name}, MB/s": result["megabytes"] / result["seconds"],
         f"{name}, CPU s/GB": cpu_s / result["megabytes"] * 1000,

@@ -7,8 +7,9 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Protocol
 
 from benchmarks.process_usage import Usage, usage_of
 from tidelog.testing.broker import free_port
@@ -46,20 +47,49 @@ class ServerProcess:
                 env={**os.environ, **(environment or {})},
             )
 
-    def usage(self) -> Usage:
+    @property
+    def bootstrap(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def log_folders(self) -> list[Path]:
+        """Where the folders of its partitions are."""
+        return [self.data / "log"]
+
+    @property
+    def pid(self) -> int:
         assert self._process is not None
-        return usage_of(self._process.pid)
+        return self._process.pid
+
+    def usage(self) -> Usage:
+        return usage_of(self.pid)
+
+    def usages(self) -> list[Usage]:
+        """Of each of its processes."""
+        return [self.usage()]
+
+    def begin_stop(self) -> None:
+        """Ask it to stop, and do not wait."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGTERM)
 
     def stop(self) -> None:
         if self._process is None:
             return
-        self._process.send_signal(signal.SIGTERM)
+        self.begin_stop()
         try:
             self._process.wait(30)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
         self._process = None
+
+    def kill(self) -> None:
+        """kill -9."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
 
     def is_running(self) -> bool:
         return self._process is not None and self._process.poll() is None
@@ -69,7 +99,10 @@ class ServerProcess:
 
 
 class TidelogServer(ServerProcess):
-    """`tidelog up` on a folder of its own, from this source tree or from another."""
+    """`tidelog up` on a folder of its own, from this source tree or from another.
+
+    `join` has the addresses of a cluster that it belongs to.
+    """
 
     kind = "tidelog"
 
@@ -80,9 +113,11 @@ class TidelogServer(ServerProcess):
         name: str = "Tidelog",
         sources: Path = SOURCES,
         settings: Mapping[str, str] | None = None,
+        join: Sequence[str] = (),
     ) -> None:
         super().__init__(data)
         self.name = name
+        self._join = [f"--join={','.join(join)}"] if join else []
         self._settings = {"durability": "page-cache", **(settings or {})}
         self._environment = {
             "PYTHONPATH": str(sources),
@@ -102,6 +137,7 @@ class TidelogServer(ServerProcess):
                 str(self.data / "log"),
                 "--listen",
                 f"127.0.0.1:{self.port}",
+                *self._join,
                 *(f"--set={name}={value}" for name, value in self._settings.items()),
             ],
             self._environment,
@@ -122,15 +158,27 @@ def _check_sources(sources: Path, environment: dict[str, str]) -> None:
 
 
 class KafkaServer(ServerProcess):
-    """Apache Kafka with its default single-node KRaft configuration."""
+    """Apache Kafka with its default KRaft configuration of a broker that is a controller, too.
+
+    `voters` has the ports of the controllers of its cluster by node id; without it the node is a
+    cluster of one.
+    """
 
     kind = "kafka"
     name = "Kafka"
 
     def __init__(
-        self, data: Path, libraries: Path, *, settings: Mapping[str, str] | None = None
+        self,
+        data: Path,
+        libraries: Path,
+        *,
+        settings: Mapping[str, str] | None = None,
+        node_id: int = 1,
+        voters: Mapping[int, int] | None = None,
     ) -> None:
         super().__init__(data)
+        self._node_id = node_id
+        self._voters = voters or {node_id: free_port()}
         self._settings = settings or {}
         self._classpath = str(libraries / "*")
         self._formatted = False
@@ -158,15 +206,17 @@ class KafkaServer(ServerProcess):
         )
 
     def _format(self) -> None:
-        controller_port = free_port()
+        controller_port = self._voters[self._node_id]
+        voters = ",".join(f"{node}@127.0.0.1:{port}" for node, port in self._voters.items())
+        replicas = len(self._voters)
         self.data.mkdir(parents=True, exist_ok=True)
         properties = self.data / "server.properties"
         properties.write_text(
             "\n".join(
                 (
                     "process.roles=broker,controller",
-                    "node.id=1",
-                    f"controller.quorum.voters=1@127.0.0.1:{controller_port}",
+                    f"node.id={self._node_id}",
+                    f"controller.quorum.voters={voters}",
                     f"listeners=PLAINTEXT://127.0.0.1:{self.port},"
                     f"CONTROLLER://127.0.0.1:{controller_port}",
                     f"advertised.listeners=PLAINTEXT://127.0.0.1:{self.port}",
@@ -176,9 +226,9 @@ class KafkaServer(ServerProcess):
                     f"log.dirs={self.data / 'log'}",
                     "num.network.threads=3",
                     "num.io.threads=8",
-                    "offsets.topic.replication.factor=1",
-                    "transaction.state.log.replication.factor=1",
-                    "transaction.state.log.min.isr=1",
+                    f"offsets.topic.replication.factor={replicas}",
+                    f"transaction.state.log.replication.factor={replicas}",
+                    f"transaction.state.log.min.isr={max(replicas - 1, 1)}",
                     *(f"{name}={value}" for name, value in self._settings.items()),
                 )
             )
@@ -202,6 +252,34 @@ class KafkaServer(ServerProcess):
         if made.returncode:
             raise RuntimeError(f"Kafka cannot format its storage: {made.stdout}{made.stderr}")
         self._formatted = True
+
+
+class Measured(Protocol):
+    """What is measured: one node, or a cluster of several."""
+
+    @property
+    def kind(self) -> str: ...
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def data(self) -> Path: ...
+
+    @property
+    def bootstrap(self) -> str: ...
+
+    @property
+    def log_folders(self) -> list[Path]: ...
+
+    @property
+    def started_at(self) -> float: ...
+
+    def start(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+    def usages(self) -> list[Usage]: ...
 
 
 Broker = TidelogServer | KafkaServer

@@ -10,12 +10,14 @@ machine; what waits for an fsync is the disk's time and does not count.
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from benchmarks.scenarios import SCENARIOS, Figures, Session, Sizes
 
-SHAPES = ("produce", "consume", "ten", "small", "one-record", "fsync-small")
+SHAPES = tuple(
+    SCENARIOS[name] for name in ("produce", "consume", "ten", "small", "one-record", "fsync-small")
+)
 SLICE = Sizes(bulk_records=300_000, fsync_records=20_000, seconds=1.0)
 SLICES_COMPARED = 3
 CPU_DRIFT_MAX = 0.05
@@ -74,7 +76,11 @@ def _median(slices: list[Figures], figure: str) -> float:
 
 
 def warm_up(
-    sessions: list[Session], seconds_max: float, tell: Callable[[str, Figures], None]
+    sessions: list[Session],
+    seconds_max: float,
+    tell: Callable[[str, Figures], None],
+    shapes: Sequence[Callable[[Session], Figures]] = SHAPES,
+    size: Sizes = SLICE,
 ) -> WarmUp:
     """Slices of load on each broker in turn until all stand still or the time is up."""
     result = WarmUp(slices={session.broker.name: [] for session in sessions})
@@ -82,7 +88,7 @@ def warm_up(
     while (result.seconds or 1e-9) < seconds_max:
         for session in sessions:
             name = session.broker.name
-            figures = _slice(session)
+            figures = _slice(session, shapes, size)
             result.slices[name].append(figures)
             tell(name, figures)
         result.seconds = time.monotonic() - started
@@ -91,12 +97,14 @@ def warm_up(
     return result
 
 
-def _slice(session: Session) -> Figures:
-    sizes, session.sizes = session.sizes, SLICE
+def _slice(
+    session: Session, shapes: Sequence[Callable[[Session], Figures]], size: Sizes
+) -> Figures:
+    sizes, session.sizes = session.sizes, size
     figures: Figures = {}
     try:
-        for shape in SHAPES:
-            figures |= SCENARIOS[shape](session)
+        for shape in shapes:
+            figures |= shape(session)
     finally:
         session.sizes = sizes
         session.delete_topics()

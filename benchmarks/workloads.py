@@ -33,10 +33,25 @@ def run_workload(name: str, **arguments: Any) -> dict[str, Any]:
     return result
 
 
-def create_topic(bootstrap: str, topic: str, partitions: int, config: dict[str, str]) -> None:
-    """Create a topic and wait until its partitions have leaders."""
+def create_topic(
+    bootstrap: str,
+    topic: str,
+    partitions: int,
+    config: dict[str, str],
+    replicas: int = 1,
+    assignment: list[list[int]] | None = None,
+) -> None:
+    """Create a topic and wait until its partitions have leaders.
+
+    `assignment` places the replicas of each partition; without it the cluster does.
+    """
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
-    new = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=config)
+    placed = (
+        {"replication_factor": replicas}
+        if assignment is None
+        else {"replica_assignment": assignment}
+    )
+    new = NewTopic(topic, num_partitions=partitions, config=config, **placed)
     admin.create_topics([new], operation_timeout=60)[topic].result(120)
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
@@ -130,10 +145,15 @@ def _consume(bootstrap: str, topic: str, partitions: int, records: int) -> dict[
 
 
 def _paced(
-    bootstrap: str, topic: str, megabytes_per_s: float, size: int, seconds: float
+    bootstrap: str,
+    topic: str,
+    megabytes_per_s: float,
+    size: int,
+    seconds: float,
+    acks: str = "1",
 ) -> dict[str, Any]:
     """Publish at a fixed rate and measure each record until its acknowledgement."""
-    producer = Producer({"bootstrap.servers": bootstrap, "acks": "1", "linger.ms": 1})
+    producer = Producer({"bootstrap.servers": bootstrap, "acks": acks, "linger.ms": 1})
     producer.list_topics(topic, timeout=30)
     value = os.urandom(size)
     per_tick = max(1, round(megabytes_per_s * 1e6 / size / 1000))
@@ -169,10 +189,12 @@ def _paced(
     }
 
 
-def _one_at_a_time(bootstrap: str, topic: str, size: int, seconds: float) -> dict[str, Any]:
+def _one_at_a_time(
+    bootstrap: str, topic: str, size: int, seconds: float, acks: str = "1"
+) -> dict[str, Any]:
     """One producer that waits for each acknowledgement before the next record."""
     producer = Producer(
-        {"bootstrap.servers": bootstrap, "acks": "1", "linger.ms": 0, "socket.nagle.disable": True}
+        {"bootstrap.servers": bootstrap, "acks": acks, "linger.ms": 0, "socket.nagle.disable": True}
     )
     producer.list_topics(topic, timeout=30)
     value = os.urandom(size)
@@ -253,10 +275,11 @@ def _one_record_requests(bootstrap: str, topic: str, seconds: float, size: int) 
     }
 
 
-def _raw_produce(bootstrap: str, topic: str, megabytes: float) -> dict[str, Any]:
+def _raw_produce(bootstrap: str, topic: str, megabytes: float, acks: int = 1) -> dict[str, Any]:
     """Batches of 1 MB by a client on raw sockets, which costs little itself."""
     host, _, port = bootstrap.rpartition(":")
-    result = produce_bulk(host, int(port), topic, 1, size_bytes_total=round(megabytes * 1e6))
+    size_bytes = round(megabytes * 1e6)
+    result = produce_bulk(host, int(port), topic, 1, size_bytes_total=size_bytes, acks=acks)
     return _raw_result(result)
 
 

@@ -96,6 +96,10 @@ class Transport(Protocol):
         """Sends a range of a file; without a copy through this process, where that can be."""
         ...
 
+    def make_send_room(self, size_bytes: int, /) -> None:
+        """Lets at least so much be on its way, where the system has a limit."""
+        ...
+
     def pass_file(self, fd: int, data: bytes, /) -> int:
         """Sends bytes and with them a descriptor to read the file by; only on transports from
         `listen_locally`."""

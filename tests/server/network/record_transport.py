@@ -131,6 +131,9 @@ class RecordTransport:
         with mmap.mmap(fd, length, access=mmap.ACCESS_READ, offset=begins) as mapped:
             return self.send(mapped[position - begins : length])
 
+    def make_send_room(self, size_bytes: int, /) -> None:
+        pass
+
     def pass_file(self, fd: int, data: bytes, /) -> int:
         raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
 

@@ -306,6 +306,10 @@ class Connection:
             self._events = events
             self._transport.watch(events)
 
+    def make_send_room(self, size_bytes: int) -> None:
+        """Let so much be on its way to the client."""
+        self._transport.make_send_room(size_bytes)
+
     # The end of the client's side
 
     def abandon(self) -> None:

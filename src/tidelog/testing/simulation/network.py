@@ -126,6 +126,9 @@ class SimulatedTransport:
             raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
         return self.send(self.host.files.pread(fd, min(size_bytes, free_bytes), position))
 
+    def make_send_room(self, size_bytes: int, /) -> None:
+        pass
+
     def pass_file(self, fd: int, data: bytes, /) -> int:
         raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
 

@@ -121,6 +121,10 @@ class ConnectingTransport:
         self.send_gathered = self.send_file = self.pass_file = self._not_standing
         self.watch = self._watch_later
 
+    def make_send_room(self, size_bytes: int, /) -> None:
+        if self._stream is not None:
+            self._stream.make_send_room(size_bytes)
+
     def attach(self, loop: Loop, on_ready: OnReady, events: int, /) -> None:
         self._loop = loop
         self._on_ready = on_ready

@@ -52,6 +52,11 @@ class SocketTransport:
     def send_file(self, fd: int, position: int, size_bytes: int, /) -> int:
         return os.sendfile(self._fd, fd, position, size_bytes)
 
+    def make_send_room(self, size_bytes: int, /) -> None:
+        # The kernel tells twice what was asked for, and counts its own overhead in it.
+        if self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) < 2 * size_bytes:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, size_bytes)
+
     def pass_file(self, fd: int, data: bytes, /) -> int:
         raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
 

@@ -12,6 +12,7 @@ from tests.server.running_node import RunningNode
 from tidelog.cluster.replication.partition import Partition
 from tidelog.protocol.apis.fetch import FetchRequest
 from tidelog.protocol.errors import ErrorCode
+from tidelog.world.operating_system.network import SocketTransport
 
 VERSION = 12  # by topic name, with epochs
 FOLLOWER = 2
@@ -164,3 +165,29 @@ def follow_from_the_start(again: RunningNode) -> tuple[int, int]:
     partition = node.partitions.get("followed", 0)
     assert partition is not None
     return partition.high_watermark, partition.log_end_offset
+
+
+def test_a_session_of_a_follower_makes_room_to_send_and_one_of_a_consumer_does_not(
+    served: RunningNode, partition: Partition, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[int] = []
+    make_send_room = SocketTransport.make_send_room
+
+    def make_and_tell(transport: SocketTransport, size_bytes: int, /) -> None:
+        make_send_room(transport, size_bytes)
+        made.append(size_bytes)
+
+    monkeypatch.setattr(SocketTransport, "make_send_room", make_and_tell)
+    with served.client() as client:
+        consumer = fetch_request("followed", {0: 0}, max_wait_ms=0)
+        follower = fetch(0)
+        for request in (consumer, follower):
+            request.session_id, request.session_epoch = 0, 0
+        client.call(consumer, VERSION)
+        assert made == []
+        response = client.call(follower, VERSION)
+        assert made == [384 * 1024]
+        # The fetches that follow have it already.
+        follower.session_id, follower.session_epoch = response.session_id, 1
+        client.call(follower, VERSION)
+        assert made == [384 * 1024]
