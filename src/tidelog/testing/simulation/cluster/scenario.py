@@ -77,7 +77,8 @@ class ClusterScenario:
         """Nodes that are not there yet, or not any more."""
         self._away: set[str] = set()
         """Nodes that are gone for good, or until they are needed."""
-        self._minority = simulation.random("minority")
+        self._cut_off: set[str] = set()
+        """Those of them that nobody reaches, clients that begin later included."""
         self.failures: list[str] = []
         self.invariants = ClusterInvariants(simulation, self.nodes, self._problem)
         for node_id in range(1, options.nodes_max + 1):
@@ -241,6 +242,7 @@ class ClusterScenario:
                 self._freeze(node)
             names = [*(each.name for each in self.nodes), *(c.name for c in self.bench.clients)]
             if way == "cut off":
+                self._cut_off.add(node.name)
                 self.network.links.block(all_links(node, names))
         self._tell_who_is_unreachable()
 
@@ -266,6 +268,7 @@ class ClusterScenario:
                 node.host.resume()
                 schedule.come_back()
         self.network.links.heal()
+        self._cut_off.clear()
         self._away.clear()
         self._tell_who_is_unreachable()
 
@@ -318,6 +321,8 @@ class ClusterScenario:
         client.router = ClusterRouter(client, [node.address for node in self.present()])
         client.on_timeout = lambda request, begun_us: self._timed_out(client, request, begun_us)
         client.unreachable = self._unreachable()
+        for node_name in self._cut_off:
+            self.network.links.block([(node_name, name), (name, node_name)])
         self.bench.clients.append(client)
         return client
 
