@@ -253,7 +253,14 @@ class Round:
         for record in everything:
             ends[record.topic_partition] = max(ends[record.topic_partition], record.offset)
         for protocol, members in self._groups.items():
-            self._await_committed(members[0].group, ends, f"the {protocol} group")
+            try:
+                self._await_committed(members[0].group, ends, f"the {protocol} group")
+            except NotWellError:
+                self.result.problems += [
+                    f"{each.name}: life {each.lives}, {each.polled} polled, {list(each.moves)}"
+                    for each in members
+                ]
+                raise
         self._await_copies(ends)
         self._stop_all()
         copied = read_to_end(self._bootstrap, "final", self._copied_places, _CATCH_UP_TIMEOUT_S)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -243,6 +244,7 @@ class GroupReader(Workload):
         self.polled = 0
         self.commits = 0
         self.lives = 0
+        self.moves: deque[str] = deque(maxlen=20)
 
     def run(self) -> None:
         while not self._stopping.is_set():
@@ -251,9 +253,9 @@ class GroupReader(Workload):
             try:
                 consumer.subscribe(
                     [self._topic],
-                    on_assign=self._on_move,
-                    on_revoke=self._on_move,
-                    on_lost=self._on_move,
+                    on_assign=lambda _, given: self._moved_by("assigned", given),
+                    on_revoke=lambda _, taken: self._moved_by("revoked", taken),
+                    on_lost=lambda _, taken: self._moved_by("lost", taken),
                 )
                 self._read(consumer)
             finally:
@@ -278,8 +280,10 @@ class GroupReader(Workload):
             except KafkaException:
                 self._moved = True  # what it has read may be read again
 
-    def _on_move(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+    def _moved_by(self, what: str, partitions: list[TopicPartition]) -> None:
         self._moved = True
+        numbers = sorted(each.partition for each in partitions)
+        self.moves.append(f"{time.strftime('%H:%M:%S')} {what} {numbers}")
 
 
 def reader(bootstrap: str, name: str, reset: str = "earliest", **more: object) -> Consumer:
