@@ -75,14 +75,16 @@ class Session:
         self.topics.append(name)
         return name
 
-    def delete_topics(self) -> None:
+    def delete_topics(self, *, waits: bool = True) -> None:
         """Delete what was made and wait until its files are gone: they would fill the memory."""
         if not self.topics:
             return
         delete_topics(self.bootstrap, self.topics)
         deadline = time.monotonic() + _DELETION_TIMEOUT_S
         logs = self.broker.log_folders
-        while any(next(log.glob(f"{name}-*"), None) for log in logs for name in self.topics):
+        while waits and any(
+            next(log.glob(f"{name}-*"), None) for log in logs for name in self.topics
+        ):
             if time.monotonic() > deadline:
                 raise RuntimeError(f"{self.broker.name} keeps the files of deleted topics")
             time.sleep(0.1)
