@@ -198,6 +198,21 @@ def test_replicas_that_were_eligible_when_the_feature_was_turned_off_may_still_l
     assert (after.leader, after.isr, after.eligible_leader_replicas) == (2, (2,), ())
 
 
+def test_the_last_in_sync_replica_is_remembered_when_the_feature_was_off_as_it_went() -> None:
+    """It lost its leadership without being noted, and then it may have lost records."""
+    host = ClusterHost([1, 2, 3])
+    before = partition(leader=-1, isr=(2,))
+    host.fence(2)
+    after = changed(host, before, isr=(), unclean_shutdowns=(2,))
+    assert after is not None
+    assert (after.leader, after.isr, after.last_known_elr) == (-1, (), (2,))
+    host.unfence(2)
+    back = changed(host, after)
+    assert back is not None
+    assert (back.leader, back.isr, back.last_known_elr) == (2, (2,), ())
+    assert back.leader_recovery_state == LeaderRecoveryState.RECOVERING
+
+
 def test_the_last_known_leader_leads_after_the_feature_was_turned_off() -> None:
     """Nobody else is left to wait for: the last one that was eligible has lost records too."""
     host = ClusterHost([1, 2, 3], features=WITHOUT_ELIGIBLE_REPLICAS)

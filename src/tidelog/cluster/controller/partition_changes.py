@@ -186,7 +186,7 @@ class PartitionChange:
         if elr != before.eligible_leader_replicas:
             record.eligible_leader_replicas = list(elr)
             changes = True
-        last_known = self._last_known_leader(leader_change)
+        last_known = self._last_known_leader(leader_change, is_held=bool(isr or elr))
         if last_known != before.last_known_elr:
             record.last_known_elr = list(last_known)
             changes = True
@@ -275,16 +275,21 @@ class PartitionChange:
         directory = before.directories[before.replicas.index(replica)]
         return is_online(directory, broker.log_dirs)
 
-    def _last_known_leader(self, leader_change: int) -> tuple[int, ...]:
-        """Who led when the partition last had a leader; nobody while it has one."""
-        last_known = self.before.last_known_elr
-        if not self.rules.has_eligible_replicas:
-            return () if leader_change >= 0 else last_known
-        if leader_change == NO_LEADER and self.before.leader != NO_LEADER and not last_known:
-            return (self.before.leader,)
-        if leader_change >= 0 and last_known:
+    def _last_known_leader(self, leader_change: int, *, is_held: bool) -> tuple[int, ...]:
+        """Who led when the partition last had a leader, or else was the last that had everything;
+        nobody while it has a leader. `is_held`: somebody has everything that is committed."""
+        before = self.before
+        if leader_change >= 0:
             return ()
-        return last_known
+        if not self.rules.has_eligible_replicas or before.last_known_elr:
+            return before.last_known_elr
+        if leader_change == NO_LEADER and before.leader != NO_LEADER:
+            return (before.leader,)
+        # The leadership was lost while the feature was off.
+        holders = (*before.isr, *before.eligible_leader_replicas)
+        if before.leader == NO_LEADER and not is_held and len(holders) == 1:
+            return holders
+        return ()
 
     def _set_assignment(
         self,
