@@ -58,6 +58,10 @@ SUPPORTED_FEATURES: dict[str, LevelRange] = {
     TRANSACTION_VERSION: LevelRange(0, 2),
 }
 
+UNSERVED_FEATURES = frozenset({SHARE_VERSION, STREAMS_VERSION})
+"""Kinds of groups that are not served. A directory of Kafka's has them switched on; everything else
+in it is served, and the first controller sets them to 0."""
+
 # Kafka 4.3 has begun 4.4-IV0: it may still change, and has changed nothing yet.
 _UNSTABLE_FEATURES = {**SUPPORTED_FEATURES, METADATA_VERSION: LevelRange(7, 31)}
 

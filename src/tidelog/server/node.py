@@ -20,7 +20,7 @@ from tidelog.cluster.controller.broker_heartbeats import BrokerHeartbeats
 from tidelog.cluster.controller.broker_registrations import feature_ranges
 from tidelog.cluster.controller.config_changes import MIN_INSYNC_REPLICAS
 from tidelog.cluster.controller.controller_settings import ControllerSettings
-from tidelog.cluster.features import METADATA_VERSION
+from tidelog.cluster.features import METADATA_VERSION, UNSERVED_FEATURES
 from tidelog.cluster.metadata.image import (
     ConfigResourceType,
     MetadataDelta,
@@ -426,6 +426,9 @@ class Node:
         self.peers.controller_is(metadata.leader_id)
         if metadata.is_active:
             # Before the own broker has registered, who is in its place was an earlier process.
+            unserved = [name for name in UNSERVED_FEATURES if self.image.finalized_level(name)]
+            if unserved:
+                self.log.warning("features_switched_off", features=",".join(sorted(unserved)))
             controller.activate(() if self.broker_epoch >= 0 else (self.config.node_id,))
             self._upkeep.start()
         else:

@@ -11,6 +11,7 @@ from tidelog.cluster.controller.broker_heartbeats import BrokerHeartbeats
 from tidelog.cluster.controller.broker_lifecycle import unfence_broker
 from tidelog.cluster.controller.broker_registrations import BrokerRegistration, register_broker
 from tidelog.cluster.controller.controller_settings import ControllerSettings
+from tidelog.cluster.controller.feature_changes import unserved_features_off
 from tidelog.cluster.controller.producer_ids import allocate_producer_ids
 from tidelog.cluster.controller.scram_changes import (
     ScramUpsertion,
@@ -487,7 +488,7 @@ def test_half_a_snapshot_is_removed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("feature", "level", "known"), [("metadata.version", 99, "7-30"), ("share.version", 1, "0")]
+    ("feature", "level", "known"), [("metadata.version", 99, "7-30"), ("group.version", 2, "0-1")]
 )
 def test_levels_that_this_software_lacks_are_refused(
     tmp_path: Path, feature: str, level: int, known: str
@@ -499,6 +500,20 @@ def test_levels_that_this_software_lacks_are_refused(
         MetadataLogError, match=rf"{feature} {level}; this software supports {known}\. "
     ):
         opened(tmp_path)
+
+
+def test_kinds_of_groups_that_are_not_served_may_be_switched_on(tmp_path: Path) -> None:
+    """As they are in a directory of Kafka 4.3; its topics and other groups are served."""
+    metadata = opened(tmp_path)
+    commit(metadata, [FeatureLevelRecord(name="share.version", feature_level=1)])
+    metadata.close()
+    again = opened(tmp_path)
+    assert again.image.finalized_level("share.version") == 1
+    records = unserved_features_off(again.image)
+    commit(again, records)
+    assert again.image.finalized_level("share.version") == 0
+    assert unserved_features_off(again.image) == []
+    again.close()
 
 
 def test_transactions_in_the_log_count_when_they_end(tmp_path: Path) -> None:

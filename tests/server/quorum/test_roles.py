@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from tidelog.protocol.apis.describe_cluster import DescribeClusterRequest
 from tidelog.protocol.apis.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from tidelog.protocol.apis.metadata import MetadataRequest, MetadataRequestTopic
 from tidelog.protocol.errors import ErrorCode
+from tidelog.server.node import Node
 from tidelog.testing.wire import ConnectionEnded
 
 CONTROLLER_ID, BROKER_ID = 101, 1
@@ -131,12 +133,12 @@ def test_a_topic_made_unasked_has_what_the_broker_was_told_before_what_the_contr
             )
             with broker.client() as client:
                 client.call(request, 12)
-            broker.wait_until(
-                lambda node, topic=topic, count=count: (
-                    topic in node.image.topics_by_name
-                    and len(node.image.topics_by_name[topic].partitions) == count
-                )
-            )
+            broker.wait_until(partial(_has_partitions, topic, count))
     finally:
         for each in (told, not_told, controller):
             each.stop()
+
+
+def _has_partitions(topic: str, count: int, node: Node) -> bool:
+    image = node.image.topics_by_name.get(topic)
+    return image is not None and len(image.partitions) == count

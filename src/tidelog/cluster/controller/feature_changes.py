@@ -16,6 +16,7 @@ from tidelog.cluster.features import (
     METADATA_VERSION,
     MV_CONTROLLER_REGISTRATION,
     NOT_SUPPORTED,
+    UNSERVED_FEATURES,
     FeatureError,
     LevelRange,
     check_dependencies,
@@ -37,6 +38,15 @@ class FeatureUpdate(NamedTuple):
     name: str
     level: int
     upgrade_type: int = UpgradeType.UPGRADE
+
+
+def unserved_features_off(image: MetadataImage) -> list[Message]:
+    """The records that set to 0 what Kafka has switched on and nobody serves here."""
+    return [
+        FeatureLevelRecord(name=name, feature_level=0)
+        for name in sorted(UNSERVED_FEATURES)
+        if image.finalized_level(name)
+    ]
 
 
 def update_features(

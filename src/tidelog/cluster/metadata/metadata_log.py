@@ -24,6 +24,7 @@ from tidelog.cluster.features import (
     METADATA_VERSION,
     NOT_SUPPORTED,
     SUPPORTED_FEATURES,
+    UNSERVED_FEATURES,
     LevelRange,
 )
 from tidelog.cluster.metadata.image import MetadataDelta, MetadataImage
@@ -436,7 +437,7 @@ class MetadataLog:
     def _check_supported(self, image: MetadataImage) -> None:
         for feature, level in image.features.items():
             supported = self._supported_features.get(feature, NOT_SUPPORTED)
-            if level not in supported:
+            if level not in supported and feature not in UNSERVED_FEATURES:
                 raise MetadataLogError(
                     f"{self.directory} is at {feature} {level}; this software supports "
                     f"{supported}. Use the software that wrote it, if only to lower the level."

@@ -16,6 +16,7 @@ from tidelog.cluster.controller.broker_heartbeats import BrokerHeartbeats
 from tidelog.cluster.controller.config_changes import first_cluster_settings
 from tidelog.cluster.controller.controller_settings import ControllerSettings
 from tidelog.cluster.controller.decision import Decision, UncleanElection
+from tidelog.cluster.controller.feature_changes import unserved_features_off
 from tidelog.cluster.metadata.image import MetadataImage
 from tidelog.cluster.metadata.metadata_log import MetadataLog
 from tidelog.cluster.settings.config_description import BrokerConfigLayers
@@ -117,7 +118,8 @@ class Controller:
         `dead_broker_ids` are brokers that need not be waited for.
         """
         self.heartbeats.activate(self.latest, self.now_ms(), dead_broker_ids)
-        self._metadata.propose(first_cluster_settings(self.latest, self.settings))
+        records = first_cluster_settings(self.latest, self.settings)
+        self._metadata.propose([*records, *unserved_features_off(self.latest)])
 
     def ask(self, body: Message, context: RequestContext | None) -> Promise[Any]:
         """The answer to a request, once what it changes is committed.
