@@ -34,7 +34,7 @@ LONG, DOUBLE, LIST = ConfigType.LONG, ConfigType.DOUBLE, ConfigType.LIST
 
 _NO_REMOTE_STORAGE = "this node has no remote storage"
 _BY_DURABILITY = "durability decides when a log is synced"
-_ALONE = "this node is the whole cluster"
+_NO_THROTTLE = "replication is not throttled"
 
 CLEANUP_POLICIES = ("compact", "delete")
 COMPRESSION_TYPES = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
@@ -173,7 +173,7 @@ TOPIC_SETTINGS = Schema(
             "Replicas whose fetching is throttled: partition:broker pairs, or '*' for all.",
             _throttled_replicas,
             verdict=Verdict.MEANINGLESS,
-            reason=_ALONE,
+            reason=_NO_THROTTLE,
         ),
         Setting(
             "index.interval.bytes",
@@ -190,7 +190,7 @@ TOPIC_SETTINGS = Schema(
             "Replicas whose serving is throttled: partition:broker pairs, or '*' for all.",
             _throttled_replicas,
             verdict=Verdict.MEANINGLESS,
-            reason=_ALONE,
+            reason=_NO_THROTTLE,
         ),
         Setting(
             "local.retention.bytes",

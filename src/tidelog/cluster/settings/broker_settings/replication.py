@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from tidelog.cluster.settings.broker_settings.rows import (
-    ALONE,
     BOOLEAN,
     INT,
     LONG,
+    NO_THROTTLE,
     ONE_LOOP,
     STRING,
     meaningless,
@@ -114,7 +114,7 @@ REPLICATION = (
         INT,
         "11",
         "Windows over which the rate of replication is measured.",
-        ALONE,
+        NO_THROTTLE,
         minimum=1,
     ),
     meaningless(
@@ -122,7 +122,7 @@ REPLICATION = (
         INT,
         "1",
         "The length of such a window.",
-        ALONE,
+        NO_THROTTLE,
         minimum=1,
     ),
     meaningless(
@@ -130,7 +130,7 @@ REPLICATION = (
         LONG,
         "9223372036854775807",
         "How fast a leader serves throttled replicas.",
-        ALONE,
+        NO_THROTTLE,
         minimum=0,
         live=True,
         hidden=True,
@@ -140,7 +140,7 @@ REPLICATION = (
         LONG,
         "9223372036854775807",
         "How fast a follower fetches throttled replicas.",
-        ALONE,
+        NO_THROTTLE,
         minimum=0,
         live=True,
         hidden=True,

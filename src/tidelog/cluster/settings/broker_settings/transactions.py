@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tidelog.cluster.settings.broker_settings.rows import (
-    ALONE,
     BOOLEAN,
+    FIXED_PAUSE,
     INT,
     SHORT,
     meaningless,
@@ -95,7 +95,7 @@ TRANSACTIONS = (
         INT,
         "20",
         "The first wait before the coordinator is asked again to verify a transaction.",
-        ALONE,
+        FIXED_PAUSE,
         minimum=1,
     ),
     meaningless(
@@ -103,7 +103,7 @@ TRANSACTIONS = (
         INT,
         "100",
         "The longest wait before the coordinator is asked again to verify a transaction.",
-        ALONE,
+        FIXED_PAUSE,
         minimum=0,
     ),
 )
