@@ -29,7 +29,7 @@ LIKELY_SEEDS: dict[str, int] = {
     "stamp-no-leader-epoch": 17,
     "obey-images-of-older-epochs": 5,
     "answer-when-the-leader-has-it": 6,
-    "serve-what-is-not-committed": 5,
+    "serve-above-high-watermark": 5,
     "tell-the-end-before-the-epoch-start": 15,
     "serve-open-transactions": 6,
     "vote-without-persisting": 11,

@@ -24,12 +24,8 @@ from tidelog.cluster.metadata import image_changes
 from tidelog.cluster.metadata.image import MetadataImage, PartitionImage
 from tidelog.cluster.metadata.metadata_log import MetadataLog
 from tidelog.cluster.metadata.quorum_member import QuorumMember
-from tidelog.promise import Promise
-from tidelog.protocol.schema import Message
 from tidelog.raft.outputs import Persist
 from tidelog.server.controller import broker_requests
-from tidelog.server.controller.controller import Controller
-from tidelog.server.controller.request_context import RequestContext
 from tidelog.testing.simulation.planting import Plantation, replaced
 
 CONTROLLER_BUGS = Plantation()
@@ -49,25 +45,6 @@ def vote_without_persisting() -> Iterator[None]:
         self._submit(lambda: None, persisted)
 
     with replaced(QuorumMember, "_persist", persist):
-        yield
-
-
-@CONTROLLER_BUGS.plant
-def answer_before_metadata_is_committed() -> Iterator[None]:
-    """The controller answers when it has decided."""
-    ask = Controller.ask
-
-    def hasty(self: Controller, body: Message, context: RequestContext | None) -> Promise[Any]:
-        answer = ask(self, body, context)
-        appended = [each for group in self._metadata._appended for each in group]
-        in_flight = [*appended, *self._metadata._waiting]
-        if in_flight and not answer.is_done:
-            proposal = in_flight[-1]
-            proposal.committed.resolve(None)
-            proposal.committed = Promise()
-        return answer
-
-    with replaced(Controller, "ask", hasty):
         yield
 
 

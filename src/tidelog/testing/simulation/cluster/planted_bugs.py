@@ -9,9 +9,19 @@ from __future__ import annotations
 from tidelog.testing.simulation.cluster.controller_bugs import CONTROLLER_BUGS
 from tidelog.testing.simulation.cluster.coordination_bugs import COORDINATION_BUGS
 from tidelog.testing.simulation.cluster.replication_bugs import REPLICATION_BUGS
+from tidelog.testing.simulation.planted_bugs import PLANTED_BUGS as NODE_BUGS
 from tidelog.testing.simulation.planting import Plantation
 
-PLANTED_BUGS = Plantation({**REPLICATION_BUGS, **CONTROLLER_BUGS, **COORDINATION_BUGS})
+_OF_THE_NODE = ("serve-above-high-watermark", "answer-before-metadata-is-committed")
+
+PLANTED_BUGS = Plantation(
+    {
+        **REPLICATION_BUGS,
+        **CONTROLLER_BUGS,
+        **COORDINATION_BUGS,
+        **{name: NODE_BUGS[name] for name in _OF_THE_NODE},
+    }
+)
 planted = PLANTED_BUGS.planted
 
 FIRST_SEED = 5
@@ -33,7 +43,7 @@ FOUND_WITHIN: dict[str, int] = {
     "stamp-no-leader-epoch": 60,
     "obey-images-of-older-epochs": 60,
     "answer-when-the-leader-has-it": 60,
-    "serve-what-is-not-committed": 60,
+    "serve-above-high-watermark": 60,
     "tell-the-end-before-the-epoch-start": 60,
     "serve-open-transactions": 60,
     "vote-without-persisting": 60,

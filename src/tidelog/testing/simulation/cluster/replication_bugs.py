@@ -8,7 +8,7 @@ from typing import Any
 from tidelog.cluster.metadata.image import PartitionImage
 from tidelog.cluster.replication import replica_fetcher
 from tidelog.cluster.replication.follower_progress import FollowerProgress
-from tidelog.cluster.replication.partition import EpochEnd, Partition, PartitionRead
+from tidelog.cluster.replication.partition import EpochEnd, Partition
 from tidelog.cluster.replication.replica_fetcher import ReplicaFetcher
 from tidelog.cluster.replication.replication_state import IsrProposal, ReplicationState
 from tidelog.cluster.replication.waiting import Waiting
@@ -270,23 +270,6 @@ def answer_when_the_leader_has_it() -> Iterator[None]:
 
 
 # What consumers see
-
-
-@REPLICATION_BUGS.plant
-def serve_what_is_not_committed() -> Iterator[None]:
-    """Consumers are given everything that the leader has."""
-    read = Partition.read
-
-    def read_all(self: Partition, *arguments: Any, **options: Any) -> PartitionRead:
-        high_watermark = self.high_watermark
-        self.state.high_watermark = self.log.log_end_offset
-        try:
-            return read(self, *arguments, **options)
-        finally:
-            self.state.high_watermark = high_watermark
-
-    with replaced(Partition, "read", read_all):
-        yield
 
 
 @REPLICATION_BUGS.plant
