@@ -11,7 +11,6 @@ with that one in place of Kafka, by the same protocol.
 
 import argparse
 import os
-import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -21,21 +20,19 @@ from typing import TypeVar
 from rich.console import Console
 
 from benchmarks import floor
+from benchmarks.comparison import read_options, what_to_compare
 from benchmarks.lifecycle import LAST, start_and_idle
 from benchmarks.report import Report
 from benchmarks.scenarios import SCENARIOS, Figures, Session, Sizes, wait_until_idle
 from benchmarks.servers import (
-    SOURCES,
     Broker,
     KafkaServer,
     TidelogServer,
-    kafka_libraries,
     wait_until_serving,
 )
 from benchmarks.warm_up import warm_up
 
 START = "start"
-_QUICK_SCALE = 0.1
 
 # Deleted topics are to leave the disk, and the page cache, before the next measurement.
 _SETTINGS = {"log.segment.delete.delay.ms": "1000"}
@@ -45,7 +42,12 @@ MakeBroker = Callable[[Path], Broker]
 
 
 def main() -> None:
-    options = _options()
+    options = read_options(
+        __doc__,
+        (START, *SCENARIOS, *LAST),
+        warm_seconds=600,
+        pages="results.md, .json and ratios.png",
+    )
     terminal = Console()
     console = terminal if terminal.is_terminal else Console(width=140)
     with ExitStack() as stack:
@@ -62,37 +64,6 @@ def main() -> None:
         report.write_page(Path(options.docs))
 
 
-def _options() -> argparse.Namespace:
-    every = (START, *SCENARIOS, *LAST)
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--only", default=",".join(every), help=f"some of {','.join(every)}")
-    parser.add_argument(
-        "--warm-seconds", type=float, default=600, help="the warm-up ends then in any case"
-    )
-    parser.add_argument("--scale", type=float, default=1.0, help="so many times the load")
-    parser.add_argument(
-        "--quick",
-        action="store_true",
-        help=f"one round, --scale {_QUICK_SCALE}, one slice of warm-up: to see that it runs",
-    )
-    parser.add_argument("--no-kafka", action="store_true", help="measure Tidelog alone")
-    parser.add_argument(
-        "--against", default="", help="a checkout or a git reference to compare with, not Kafka"
-    )
-    parser.add_argument("--json", default="", help="file for all rounds")
-    parser.add_argument("--docs", default="", help="folder for results.md, .json and ratios.png")
-    options = parser.parse_args()
-    options.only = options.only.split(",")
-    if unknown := set(options.only) - set(every):
-        parser.error(f"--only does not know {', '.join(sorted(unknown))}; it knows {every}")
-    if options.quick:
-        options.rounds, options.scale, options.warm_seconds = 1, _QUICK_SCALE, 1
-    return options
-
-
 def _makers(
     options: argparse.Namespace, stack: ExitStack, console: Console
 ) -> dict[str, MakeBroker]:
@@ -101,36 +72,13 @@ def _makers(
     def tidelog(name: str, sources: Path) -> MakeBroker:
         return lambda data: TidelogServer(data, name=name, sources=sources, settings=_SETTINGS)
 
-    if options.against:
-        base = stack.enter_context(checkout(options.against))
-        return {"this": tidelog("this", SOURCES), "base": tidelog("base", base / "src")}
-    makers = {"Tidelog": tidelog("Tidelog", SOURCES)}
-    libraries = None if options.no_kafka else kafka_libraries()
-    if libraries is None:
-        console.print(
-            "Apache Kafka is not measured: it needs java and mvn (or --no-kafka was given)"
-        )
-    else:
-        makers[KafkaServer.name] = lambda data: KafkaServer(data, libraries, settings=_SETTINGS)
-    return makers
-
-
-@contextmanager
-def checkout(path_or_reference: str) -> Iterator[Path]:
-    """The folder itself, or a worktree of the reference for as long as it is needed."""
-    if Path(path_or_reference).is_dir():
-        yield Path(path_or_reference).resolve()
-        return
-    git = ["git", "-C", str(SOURCES.parent), "worktree"]
-    with tempfile.TemporaryDirectory(prefix="tidelog-base-") as folder:
-        tree = Path(folder) / "tree"
-        subprocess.run(
-            [*git, "add", "--quiet", "--detach", str(tree), path_or_reference], check=True
-        )
-        try:
-            yield tree
-        finally:
-            subprocess.run([*git, "remove", "--force", str(tree)], check=True)
+    return what_to_compare(
+        options,
+        stack,
+        console,
+        tidelog=tidelog,
+        kafka=lambda libraries: lambda data: KafkaServer(data, libraries, settings=_SETTINGS),
+    )
 
 
 def _measure(

@@ -24,17 +24,16 @@ from benchmarks.cluster.floor import BareReplica
 from benchmarks.cluster.nodes import NODES, KafkaCluster, NodeCluster, TidelogCluster
 from benchmarks.cluster.scenarios import SCENARIOS
 from benchmarks.cluster.targets import PAGE, TARGETS
-from benchmarks.compare import checkout, in_turn
+from benchmarks.compare import in_turn
+from benchmarks.comparison import read_options, what_to_compare
 from benchmarks.report import Report
 from benchmarks.scenarios import Figures, Session, Sizes
-from benchmarks.servers import SOURCES, KafkaServer, kafka_libraries
 from benchmarks.warm_up import warm_up
 
 IDLE = "idle"
 SIZES = Sizes(bulk_records=300_000, fsync_records=100_000, seconds=4.0, partitions_many=2_000)
 _SLICE = Sizes(bulk_records=100_000, fsync_records=20_000, seconds=1.0)
 _WARM_SHAPES = tuple(SCENARIOS[name] for name in ("produce", "twelve", "fsync", "raw"))
-_QUICK_SCALE = 0.1
 
 # Deleted topics are to leave the disk, and the page cache, before the next measurement.
 _SETTINGS = {"log.segment.delete.delay.ms": "1000"}
@@ -44,7 +43,9 @@ Note = Callable[[str, Figures], None]
 
 
 def main() -> None:
-    options = _options()
+    options = read_options(
+        __doc__, (IDLE, *SCENARIOS, *LAST), warm_seconds=300, pages="cluster.md, .json and .png"
+    )
     terminal = Console()
     console = terminal if terminal.is_terminal else Console(width=150)
     with ExitStack() as stack:
@@ -61,37 +62,6 @@ def main() -> None:
         report.write_page(Path(options.docs), PAGE)
 
 
-def _options() -> argparse.Namespace:
-    every = (IDLE, *SCENARIOS, *LAST)
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--only", default=",".join(every), help=f"some of {','.join(every)}")
-    parser.add_argument(
-        "--warm-seconds", type=float, default=300, help="the warm-up ends then in any case"
-    )
-    parser.add_argument("--scale", type=float, default=1.0, help="so many times the load")
-    parser.add_argument(
-        "--quick",
-        action="store_true",
-        help=f"one round, --scale {_QUICK_SCALE}, one slice of warm-up: to see that it runs",
-    )
-    parser.add_argument("--no-kafka", action="store_true", help="measure Tidelog alone")
-    parser.add_argument(
-        "--against", default="", help="a checkout or a git reference to compare with, not Kafka"
-    )
-    parser.add_argument("--json", default="", help="file for all rounds")
-    parser.add_argument("--docs", default="", help="folder for cluster.md, .json and .png")
-    options = parser.parse_args()
-    options.only = options.only.split(",")
-    if unknown := set(options.only) - set(every):
-        parser.error(f"--only does not know {', '.join(sorted(unknown))}; it knows {every}")
-    if options.quick:
-        options.rounds, options.scale, options.warm_seconds = 1, _QUICK_SCALE, 1
-    return options
-
-
 def _makers(
     options: argparse.Namespace, stack: ExitStack, console: Console
 ) -> dict[str, MakeCluster]:
@@ -100,18 +70,13 @@ def _makers(
     def tidelog(name: str, sources: Path) -> MakeCluster:
         return lambda data: TidelogCluster(data, name=name, sources=sources, settings=_SETTINGS)
 
-    if options.against:
-        base = stack.enter_context(checkout(options.against))
-        return {"this": tidelog("this", SOURCES), "base": tidelog("base", base / "src")}
-    makers = {"Tidelog": tidelog("Tidelog", SOURCES)}
-    libraries = None if options.no_kafka else kafka_libraries()
-    if libraries is None:
-        console.print(
-            "Apache Kafka is not measured: it needs java and mvn (or --no-kafka was given)"
-        )
-    else:
-        makers[KafkaServer.name] = lambda data: KafkaCluster(data, libraries, settings=_SETTINGS)
-    return makers
+    return what_to_compare(
+        options,
+        stack,
+        console,
+        tidelog=tidelog,
+        kafka=lambda libraries: lambda data: KafkaCluster(data, libraries, settings=_SETTINGS),
+    )
 
 
 def _measure(
