@@ -6,6 +6,7 @@ from tests.cluster.cluster_host import ClusterHost
 from tidelog.cluster.controller.controller_settings import ControllerSettings
 from tidelog.cluster.controller.internal_topics import grow_internal_topics, may_grow
 from tidelog.cluster.controller.isr_changes import IsrChange, alter_partitions
+from tidelog.cluster.controller.reassignments import Reassignment, alter_partition_reassignments
 from tidelog.cluster.topic_names import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 
 
@@ -54,6 +55,20 @@ def test_a_broker_that_joins_in_the_middle_is_chosen_afterwards() -> None:
     grow(host)
     assert host.partition(CONSUMER_OFFSETS_TOPIC).replicas == (1, 2, 3)
     host.create("orders")
+    assert not may_grow(host.delta)
+
+
+def test_replicas_that_an_operator_takes_away_are_not_given_back_at_once() -> None:
+    host = ClusterHost([1, 2, 3, 4])
+    host.create(CONSUMER_OFFSETS_TOPIC, assignments={0: [1, 2, 3]})
+    moves = [Reassignment(CONSUMER_OFFSETS_TOPIC, 0, [4, 1])]
+    host.decide(alter_partition_reassignments(moves, host.image, host.settings))
+    topic = host.image.topics_by_name[CONSUMER_OFFSETS_TOPIC]
+    leader = host.image.brokers[1]
+    epoch = topic.partitions[0].partition_epoch
+    change = IsrChange(topic.topic_id, 0, 0, epoch, (1, 2, 3, 4))
+    host.decide(alter_partitions([change], 1, leader.epoch, host.image, host.settings))
+    assert host.partition(CONSUMER_OFFSETS_TOPIC).replicas == (4, 1)
     assert not may_grow(host.delta)
 
 

@@ -54,11 +54,12 @@ def grow_internal_topics(image: MetadataImage, settings: ControllerSettings) -> 
 
 def may_grow(delta: MetadataDelta) -> bool:
     """Whether a change can mean that there is something to add: brokers that come, and replicas
-    that have been added, for partitions are left alone until then."""
+    that have been added, for partitions are left alone until then. Not when replicas were taken
+    away: an operator who drains a broker does not want them back there."""
     return bool(delta.brokers) or any(
         after.name in _REPLICATION_FACTORS
         and any(
-            old.is_reassigning and not new.is_reassigning
+            old.is_reassigning and not new.is_reassigning and not old.removing_replicas
             for old, new in zip(before.partitions, after.partitions, strict=False)
         )
         for before, after in delta.changed_topics
