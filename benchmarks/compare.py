@@ -131,9 +131,9 @@ def _measure_round(
         for session in in_turn(sessions, round_number + place):
             note(session.broker.name, SCENARIOS[name](session))
             session.delete_topics()
-        if name == "raw":
+        if name in floor.MEASURED:
             wait_until_idle([session.broker for session in sessions])
-            note(floor.BareLoops.name, floor.measure(sessions[0].sizes))
+            note(floor.BareLoops.name, floor.measure(name, sessions[0].sizes))
 
 
 def _measure_last(name: str, sessions: list[Session], note: Callable[[str, Figures], None]) -> None:

@@ -15,7 +15,7 @@ from benchmarks.workloads import create_topic, delete_topics, run_workload
 
 Figures = dict[str, float]
 
-PAGE_CACHE = {"tidelog": {"durability": "page-cache"}, "kafka": {}}
+PAGE_CACHE = {"tidelog": {"durability": "page-cache"}, "kafka": {}, "floor": {}}
 FSYNC = {"tidelog": {"durability": "fsync"}, "kafka": {"flush.messages": "1"}}
 
 RECORD_BYTES = 1024
