@@ -14,11 +14,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tidelog.cluster.controller.broker_heartbeats import BrokerHeartbeats
-from tidelog.cluster.controller.broker_registrations import feature_ranges
-from tidelog.cluster.controller.config_changes import MIN_INSYNC_REPLICAS
 from tidelog.cluster.controller.controller_settings import ControllerSettings
 from tidelog.cluster.features import METADATA_VERSION, UNSERVED_FEATURES
 from tidelog.cluster.metadata.image import (
@@ -32,19 +30,14 @@ from tidelog.cluster.metadata.snapshotting import SnapshotOptions
 from tidelog.cluster.replication.partition_registry import PartitionRegistry
 from tidelog.cluster.replication.waiting import Waiting
 from tidelog.errors import TidelogError
-from tidelog.promise import Promise
-from tidelog.protocol.apis.broker_registration import (
-    BrokerRegistrationRequest,
-    Feature,
-)
-from tidelog.protocol.apis.broker_registration import Listener as RegisteredListener
 from tidelog.protocol.errors import ApiError, ErrorCode
-from tidelog.protocol.uuids import format_uuid, random_uuid
+from tidelog.protocol.uuids import format_uuid
 from tidelog.raft.local_node import NO_VOTERS, LocalNode
 from tidelog.raft.voters import Endpoint as VoterEndpoint
 from tidelog.raft.voters import ReplicaKey, VoterNode, VoterSet
 from tidelog.security.quotas import ClientQuotas
-from tidelog.server.broker_lifecycle import BrokerLifecycle, RegistrationError
+from tidelog.server.broker_lifecycle import BrokerLifecycle
+from tidelog.server.broker_start import BrokerStart
 from tidelog.server.client_metrics import ClientMetrics
 from tidelog.server.configuration.config_layers import broker_config_layers
 from tidelog.server.configuration.node_config import SETTINGS
@@ -69,6 +62,7 @@ from tidelog.server.network.listener import Listener, format_address
 from tidelog.server.network.peers import Peers
 from tidelog.server.network.reachability import Reachability
 from tidelog.server.network.reactor import Reactor
+from tidelog.server.recovery_lines import RecoveryLines
 from tidelog.server.replication.followed_partitions import FollowedPartitions
 from tidelog.server.replication.in_sync_sets import InSyncSets
 from tidelog.server.replication.replica_selector import replica_selector
@@ -81,17 +75,13 @@ from tidelog.storage.store_options import StoreOptions
 
 if TYPE_CHECKING:
     from tidelog.cluster.metadata.image import BrokerImage
-    from tidelog.protocol.schema import Message
     from tidelog.protocol.topic_partition import TopicPartition
     from tidelog.server.configuration.node_config import NodeConfig
     from tidelog.server.handler import Handler
     from tidelog.storage.directories.log_directory import DirectoryState
     from tidelog.storage.log import Log
-    from tidelog.storage.recovery import RecoveryProgress
     from tidelog.world import World
     from tidelog.world.network import Address
-
-_PROGRESS_INTERVAL_S = 2.0
 
 
 class NodeCrashedError(TidelogError):
@@ -168,7 +158,7 @@ class Node:
         """Called when clients are served, after `start` if that takes others."""
         self._acceptors: list[Acceptor[Address]] = []
         self._local_acceptor: LocalAcceptor | None = None
-        self._has_begun = False
+        self._broker_start = BrokerStart(self)
         self.is_ready = False
         """Whether clients are served."""
         self._shutdown = Shutdown(self)
@@ -184,8 +174,6 @@ class Node:
     controller: ControllerChannel
     controller_settings: ControllerSettings
     cluster_id: str
-    _registration: BrokerRegistrationRequest
-    _last_run: BrokerImage | None
     _upkeep: ControllerUpkeep
     _dispatcher: Dispatcher
 
@@ -361,16 +349,10 @@ class Node:
         self.metadata.leader_listeners.append(lambda: self._leader_changed(controller))
         self._join_quorum(key)
         self.reactor.turn_end_hooks.append(self._end_turn)
-        if not config.is_broker:
-            self.reactor.call_soon(self._serve_as_controller)
-        elif self.metadata.is_active:
-            self._register_now()
+        if config.is_broker:
+            self._broker_start.begin()
         else:
-            self.log.info("waiting_for_quorum", node_id=config.node_id)
-            self.metadata.leader_listeners.append(self._begin_when_led)
-            self.reactor.call_soon(self._begin_when_led)
-            for acceptor in self._acceptors:
-                acceptor.start()
+            self.reactor.call_soon(self._serve_as_controller)
 
     def _join_quorum(self, key: ReplicaKey) -> None:
         config = self.config
@@ -434,97 +416,19 @@ class Node:
         else:
             self._upkeep.stop()
 
-    # Registration, and what follows it
-
-    def _register_now(self) -> None:
-        """The whole quorum is this node: all of it happens before the loop turns."""
-        self._check_levels()
-        self.lifecycle.registered(self._ask_now(self._make_registration()))
-        self._begin()
-        self.lifecycle.heard(self._ask_now(self.lifecycle.make_heartbeat()))
-
-    def _ask_now(self, body: Message) -> Any:
-        """The answer of this node's controller at a start, when the loop does not turn yet."""
-        answer = self.controller.ask_here(body)
-        self.metadata.settle()
-        return answer.result()
-
-    def _begin_when_led(self) -> None:
-        """Somebody leads the quorum, so there is a controller to register with."""
-        if self._has_begun or self.is_stopping or self.metadata.leader_id < 0:
-            return
-        self.metadata.leader_listeners.remove(self._begin_when_led)
-        self._has_begun = True
-        self.lifecycle.register(self._make_registration()).when_done(self._registered)
-
-    def _registered(self, registered: Promise[int]) -> None:
-        if self.is_stopping:
-            return
-        error = registered.error
-        if error is not None:
-            self.fail(RegistrationError(error))
-            return
-        self.metadata.listeners.append(self._begin_when_caught_up)
-        self._begin_when_caught_up()
-
-    def _begin_when_caught_up(self, *_: object) -> None:
-        """The image has what was decided about this broker before this life."""
-        own = self.image.brokers.get(self.config.node_id)
-        if own is None or self.is_stopping:
-            return
-        if own.epoch < self.broker_epoch:
-            self._last_run = own
-            return
-        self.metadata.listeners.remove(self._begin_when_caught_up)
-        try:
-            self._check_levels()
-            self._begin()
-        except (TidelogError, OSError) as error:
-            self.fail(error)
-            return
-        self.lifecycle.beat_now()
-
-    def _begin(self) -> None:
-        """Take up the partitions; the controller may let the broker serve from now on."""
-        local = self.local_partitions
-        local.claim_logs(self.metadata, self._last_run)
-        self._tell_overridden_settings()
-        self._take_over_settings(self.image)
-        local.load(self.image)
-        self.metadata.listeners += [
-            local.apply,
-            self.followed_partitions.on_metadata,
-            self._on_metadata,
-        ]
-        self.in_sync_sets.start()
-        self.groups = GroupCoordinator(self)
-        self.groups.start()
-        self.transactions = TransactionCoordinator(self)
-        self.transactions.start()
-        local.on_made_late = self._partitions_made_late
-        self.cleaning = LogCleaning(self)
-        self.cleaning.start()
-        Maintenance(self).start()
-        self.lifecycle.on_unfenced = self._serve
-        self.lifecycle.start_heartbeats()
+    def accept_nodes(self) -> None:
+        """Take connections; until `serve`, only what the quorum stands on is answered."""
+        for acceptor in self._acceptors:
+            acceptor.start()
 
     def _serve_as_controller(self) -> None:
         """A node without a broker takes part in the quorum, and serves what that stands on."""
         Maintenance(self).start_of_controller()
-        self._dispatcher.serve_all()
-        self._ready()
+        self.serve()
 
-    def _serve(self) -> None:
-        """The controller has unfenced the broker."""
-        if self.is_ready:
-            self.log.info("unfenced", broker_epoch=self.broker_epoch)
-            return
-        if self.is_stopping:
-            return  # its listeners are closed
+    def serve(self) -> None:
+        """Answer all requests from now on."""
         self._dispatcher.serve_all()
-        self._ready()
-
-    def _ready(self) -> None:
         self.is_ready = True
         for acceptor in self._accepting:
             acceptor.start()
@@ -540,70 +444,6 @@ class Node:
         if self.config.controller_quorum_auto_join_enable and self.config.is_controller:
             VoterJoining(self).start()
         self.on_ready()
-
-    def broker_connection_closed(self, broker_id: int, broker_epoch: int) -> None:
-        """A connection over which a broker sent heartbeats to this controller has ended."""
-        self._upkeep.connection_closed(broker_id, broker_epoch)
-
-    def _check_levels(self) -> None:
-        """The levels on disk are what counts; they may be others than those of a first start."""
-        config, image = self.config, self.image
-        config.check_directories(image.metadata_version)
-        chosen = {**config.initial_feature_levels}
-        if config.initial_metadata_version is not None:
-            chosen[METADATA_VERSION] = config.initial_levels[METADATA_VERSION]
-        for name, level in chosen.items():
-            if level != image.finalized_level(name):
-                self.log.warning(
-                    "initial_levels_ignored",
-                    feature=name,
-                    wanted=level,
-                    finalized=image.finalized_level(name),
-                )
-
-    def _make_registration(self) -> BrokerRegistrationRequest:
-        config = self.config
-        self._last_run = known = self.image.brokers.get(config.node_id)
-        self._registration = BrokerRegistrationRequest(
-            broker_id=config.node_id,
-            cluster_id=self.cluster_id,
-            incarnation_id=random_uuid(self.world.random),
-            listeners=[
-                RegisteredListener(
-                    name=each.name, host=each.advertised_host, port=each.advertised_port
-                )
-                for each in self.listeners
-                if each.name not in config.controller_listener_names
-            ],
-            features=[
-                Feature(name=name, min_supported_version=lowest, max_supported_version=highest)
-                for name, lowest, highest in feature_ranges(config.supported_features)
-            ],
-            rack=config.broker_rack,
-            log_dirs=[state.directory_id for state in self.store.directories if state.online],
-            previous_broker_epoch=(
-                known.epoch if known is not None and self.store.stopped_cleanly else -1
-            ),
-        )
-        return self._registration
-
-    def _tell_controller(self, body: Message) -> None:
-        def answered(answer: Promise[Any]) -> None:
-            if answer.error is not None:
-                self.log.error(
-                    "controller_refused", request=type(body).__name__, error=answer.error
-                )
-
-        self.controller.ask(body).when_done(answered)
-
-    def _tell_overridden_settings(self) -> None:
-        """min.insync.replicas is kept for all brokers together."""
-        static = self.config.explicit.get(MIN_INSYNC_REPLICAS)
-        of_cluster = self.image.cluster_configs().get(MIN_INSYNC_REPLICAS)
-        if static not in (None, of_cluster):
-            self.log.warning(
-                "setting_overridden", setting=MIN_INSYNC_REPLICAS, by_cluster=of_cluster
-            )
 
     def _abandon(self) -> None:
         """Close what a start that failed has opened."""
@@ -641,9 +481,9 @@ class Node:
         self.connections.budget.set_congested(store.congested)
         self.connections.flush_dirty()
 
-    def _partitions_made_late(self, image: MetadataImage) -> None:
-        self.groups.host.refresh(image)
-        self.transactions.host.refresh(image)
+    def broker_connection_closed(self, broker_id: int, broker_epoch: int) -> None:
+        """A connection over which a broker sent heartbeats to this controller has ended."""
+        self._upkeep.connection_closed(broker_id, broker_epoch)
 
     def _high_watermark_of(self, log: Log) -> int:
         partition = self.partitions.get(*log.topic_partition)
@@ -661,9 +501,10 @@ class Node:
         """The broker's settings that hold now, as far as they were set."""
         return self.controller_settings.effective_broker_config(image)
 
-    def _on_metadata(
+    def on_metadata(
         self, before: MetadataImage, after: MetadataImage, delta: MetadataDelta
     ) -> None:
+        """The image has been replaced; partitions have heard of it."""
         for broker_id in delta.brokers:
             self.reachability.registered(broker_id)
             self.in_sync_sets.broker_changed(broker_id)
@@ -674,12 +515,12 @@ class Node:
         if delta.quotas or any(
             resource.type == ConfigResourceType.BROKER for resource in delta.configs
         ):
-            self._take_over_settings(after)
+            self.take_over_settings(after)
         if METADATA_VERSION in delta.features:
-            # A newer level may know something of this broker that the one before did not.
-            self._tell_controller(self._registration)
+            self._broker_start.tell_registration_again()
 
-    def _take_over_settings(self, image: MetadataImage) -> None:
+    def take_over_settings(self, image: MetadataImage) -> None:
+        """The settings that can change while the node runs are those of the image."""
         self.quotas.replace(image.client_quotas)
         self.has_quotas = self.quotas.limits_clients
         before = self.config
@@ -777,23 +618,3 @@ class Node:
             raise NodeCrashedError(self._bug) from self._bug
         if self._failure is not None:
             raise self._failure
-
-
-class RecoveryLines:
-    """Says how far recovery is when it takes long."""
-
-    def __init__(self, log: StructuredLog, monotonic: Callable[[], float]) -> None:
-        self.log = log
-        self._monotonic = monotonic
-        self._next_line = monotonic() + _PROGRESS_INTERVAL_S
-
-    def tell(self, progress: RecoveryProgress) -> None:
-        """Recovery has done one more log."""
-        now = self._monotonic()
-        if now >= self._next_line:
-            self._next_line = now + _PROGRESS_INTERVAL_S
-            self.log.info(
-                "recovering",
-                directory=progress.directory,
-                logs=f"{progress.recovered}/{progress.total}",
-            )
