@@ -63,8 +63,8 @@ class Page:
         "Both brokers are up, one idle while the other is measured; the client shares the machine."
     )
     notes: str = (
-        "A bare loop is what the raw client gets from recv, CRC-32C and pwrite or from sendfile "
-        "alone."
+        "A bare loop is what the same client gets from recv, CRC-32C and pwrite or from sendfile "
+        "alone: no broker can do more here."
     )
 
 
