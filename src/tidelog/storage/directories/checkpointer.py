@@ -1,7 +1,7 @@
 """Checkpoints of one log directory: sync the segments, write it down, free the journal.
 
     loop          prepare: which files, up to which offset, for every log
-    journal       fence: where on the tape that moment lies
+    journal       fence: at which LSN that moment lies
     maintenance   sync the files; write the offset checkpoints; say so in the journal; free files
     loop          finish: move the logs' recovery points
 

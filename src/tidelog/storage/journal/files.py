@@ -96,7 +96,7 @@ class JournalFiles:
             for name in sorted(self._files.listdir(self._path)):
                 path = self._path / name
                 if self._next_lsn == 0 or name.endswith(NEW_SUFFIX):
-                    # Half made; or nothing says how far the tape went, so that frames in these
+                    # Half made; or nothing says how far the journal went, so that frames in these
                     # files could pass for new ones.
                     self._files.unlink(path)
                 elif name.endswith(SPARE_SUFFIX):

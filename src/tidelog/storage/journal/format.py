@@ -1,9 +1,9 @@
 """How the journal lies on disk.
 
 A journal is a sequence of files of which each starts with one header block and goes on with frames.
-Positions are log sequence numbers (LSN): the address of a byte in the endless tape that the files
+Positions are log sequence numbers (LSN): the address of a byte in the endless log that the files
 are pieces of. A file's header says at which LSN the file begins; a frame repeats the LSN it was
-written for. Files are used again for later pieces of the tape, and what an earlier use left behind
+written for. Files are used again for later pieces of that log, and what an earlier use left behind
 can never pass for a frame, because its LSN belongs elsewhere.
 
 A frame also carries the LSN at which its group began: one group is one write and one sync, and it
@@ -39,7 +39,7 @@ FRAME_HEADER_BYTES = _FRAME_START.size + _FRAME_CHECKED.size
 class FrameKind(IntEnum):
     """What a frame says."""
 
-    FILE_OPENED = 1  # the first frame of a file; offset = LSN where the tape before it ended
+    FILE_OPENED = 1  # the first frame of a file; offset = LSN where the file before it ended
     BATCHES = 2  # all record batches of a partition in [offset, next offset)
     TRUNCATION = 3  # the partition dropped everything from offset on
     DELETION = 4  # the partition was deleted
@@ -52,7 +52,7 @@ _KINDS = frozenset(FrameKind)
 
 
 class FileHeader(NamedTuple):
-    """The start of a journal file: which piece of the tape it is."""
+    """The start of a journal file: which piece of the journal it is."""
 
     sequence: int
     base_lsn: int

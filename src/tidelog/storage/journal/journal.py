@@ -97,7 +97,7 @@ class Journal:
 
     @property
     def unsettled_bytes(self) -> int:
-        """How much of the tape a recovery would have to replay."""
+        """How much of the journal a recovery would have to replay."""
         return self._writer.written_lsn - self.journal_files.replay_lsn
 
     @property
@@ -213,7 +213,7 @@ class Journal:
             self._worker.submit(self._write_groups)
 
     def fence(self, passed: Callable[[int], None]) -> None:
-        """Tells, when all that was submitted so far is durable, where on the tape it ends.
+        """Tells, when all that was submitted so far is durable, at which LSN it ends.
 
         `passed` hears -1 when the journal has failed.
         """

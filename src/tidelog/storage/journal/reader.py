@@ -110,7 +110,7 @@ def list_journal_files(files: Files, journal: Path) -> list[int]:
 
 
 def map_journal_file(files: Files, path: Path, *, assumed_base_lsn: int = 0) -> MappedJournalFile:
-    """Maps a journal file. With a damaged header its place on the tape is taken from its first
+    """Maps a journal file. With a damaged header its place in the journal is taken from its first
     frame, and failing that is `assumed_base_lsn`."""
     fd = files.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -131,7 +131,7 @@ def scan_journal_files(mapped: list[MappedJournalFile]) -> tuple[list[Frame], li
     """All frames of consecutive files, and the places between them that hold none."""
     frames: list[Frame] = []
     holes: list[Hole] = []
-    end_lsn = -1  # where the tape has been read to; unknown before the first frame
+    end_lsn = -1  # where the journal has been read to; unknown before the first frame
     for file in mapped:
         base_lsn = file.header.base_lsn
         for frame in _frames_of(file):

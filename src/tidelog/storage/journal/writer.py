@@ -275,7 +275,7 @@ class JournalWriter:
         """Writes and syncs the collected frames; False when the disk was too full to write them.
 
         Frames that went out in part are given up, and the file with them: the next file says where
-        the tape went on.
+        the journal went on.
         """
         assert self._file is not None
         fd = self._file.file.fd
