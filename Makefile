@@ -118,12 +118,12 @@ fuzz: $(READY)
 # Tidelog beside Apache Kafka (needs java and mvn); the page and the plot go to docs/benchmarks.
 bench: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'
-	$(BIN)/python -m benchmarks.compare --docs docs/benchmarks $(ARGS)
+	$(BIN)/python -m benchmarks.compare $(if $(findstring --quick,$(ARGS))$(findstring --only,$(ARGS)),,--docs docs/benchmarks) $(ARGS)
 
 # Clusters of three nodes of each (needs java and mvn); the page and the plot go to docs/benchmarks.
 bench-cluster: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'
-	$(BIN)/python -m benchmarks.cluster.compare $(if $(findstring --quick,$(ARGS)),,--docs docs/benchmarks) $(ARGS)
+	$(BIN)/python -m benchmarks.cluster.compare $(if $(findstring --quick,$(ARGS))$(findstring --only,$(ARGS)),,--docs docs/benchmarks) $(ARGS)
 
 # This source tree beside the one at BASE (a git reference or a checkout), by the same protocol, in
 # about three minutes. BASE=HEAD measures what is not committed yet.
