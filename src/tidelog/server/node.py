@@ -43,6 +43,7 @@ from tidelog.server.configuration.config_layers import broker_config_layers
 from tidelog.server.configuration.node_config import SETTINGS
 from tidelog.server.controller.channel import ControllerChannel
 from tidelog.server.controller.controller import Controller
+from tidelog.server.controller.controller_registration import ControllerRegistration
 from tidelog.server.controller.quorum_requests import QuorumRequests
 from tidelog.server.controller.upkeep import ControllerUpkeep
 from tidelog.server.controller.voter_joining import VoterJoining
@@ -354,13 +355,19 @@ class Node:
         else:
             self.reactor.call_soon(self._serve_as_controller)
 
-    def _join_quorum(self, key: ReplicaKey) -> None:
-        config = self.config
-        endpoints = tuple(
+    @property
+    def quorum_endpoints(self) -> tuple[VoterEndpoint, ...]:
+        """Where other controllers reach this one."""
+        names = self.config.controller_listener_names
+        return tuple(
             VoterEndpoint(listener.name, listener.advertised_host, listener.advertised_port)
             for listener in self.listeners
-            if listener.name in (config.controller_listener_names or [listener.name])
+            if not names or listener.name in names
         )
+
+    def _join_quorum(self, key: ReplicaKey) -> None:
+        config = self.config
+        endpoints = self.quorum_endpoints
         static = VoterSet(
             VoterNode(
                 ReplicaKey(voter.node_id),
@@ -441,8 +448,10 @@ class Node:
             partitions=len(self.partitions),
             seconds=round(self.world.monotonic() - self._started_s, 3),
         )
-        if self.config.controller_quorum_auto_join_enable and self.config.is_controller:
-            VoterJoining(self).start()
+        if self.config.is_controller:
+            ControllerRegistration(self).start()
+            if self.config.controller_quorum_auto_join_enable:
+                VoterJoining(self).start()
         self.on_ready()
 
     def _abandon(self) -> None:

@@ -229,19 +229,26 @@ def test_all_levels_change_or_none_and_validation_changes_nothing() -> None:
 
 
 def test_a_controller_that_lacks_a_level_holds_it_back() -> None:
-    settings = ControllerSettings(node_id=1, voter_ids=(1, 2))
-    host = ClusterHost(settings=settings, features={"group.version": 0})
+    host = ClusterHost(features={"group.version": 0})
     change = FeatureUpdate("group.version", 1)
-    assert update(host, change).endswith(
+
+    def update_with_voters(*voter_ids: int) -> str:
+        decision = update_features([change], host.image, host.settings, voter_ids)
+        return outcome(host.decide(decision))
+
+    assert update_with_voters(1, 2).endswith(
         "controller 2 has not registered, and may not support this feature"
     )
     old = ControllerImage(2, b"2" * 16, (), (("metadata.version", 7, 30),))
     host.decide(register_controller(old, host.image))
-    assert update(host, change).endswith("Controller 2 does not support this feature.")
+    assert update_with_voters(1, 2).endswith("Controller 2 does not support this feature.")
+    third = ControllerImage(3, b"3" * 16, (), old.features)
+    host.decide(register_controller(third, host.image))
     new = old._replace(features=(("group.version", 0, 1), ("metadata.version", 7, 30)))
     host.decide(register_controller(new, host.image))
     assert not register_controller(new, host.image).records
-    assert update(host, change) == "ok"
+    # The third has none of it and does not vote.
+    assert update_with_voters(1, 2) == "ok"
 
 
 def test_controllers_register_from_3_7_on() -> None:

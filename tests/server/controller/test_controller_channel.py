@@ -69,6 +69,8 @@ def disk() -> MetadataDisk:
 @pytest.fixture
 def node(tmp_path: Path, disk: MetadataDisk) -> Iterator[RunningNode]:
     node = RunningNode(tmp_path / "data", files=disk)
+    # The last that a node says by itself.
+    node.wait_until(lambda node: bool(node.image.controllers))
     yield node
     disk.may_sync.set()
     node.stop()

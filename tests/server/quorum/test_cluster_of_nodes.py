@@ -15,6 +15,7 @@ from tidelog.protocol.apis.describe_quorum import (
     PartitionRequest,
     TopicRequest,
 )
+from tidelog.protocol.apis.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from tidelog.protocol.errors import ErrorCode
 from tidelog.protocol.topic_partition import TopicPartition
 from tidelog.testing.wire import ConnectionEnded
@@ -84,6 +85,29 @@ def test_every_node_describes_the_quorum_as_its_leader_does(cluster: RunningClus
         assert (row.error_code, row.leader_id) == (0, leader)
         assert {voter.replica_id for voter in row.current_voters} == {1, 2, 3}
         assert {node.node_id for node in response.nodes} == {1, 2, 3}
+
+
+def test_controllers_register_in_each_of_their_lives(cluster: RunningCluster) -> None:
+    def incarnations() -> dict[int, bytes]:
+        controllers = cluster[1].node.image.controllers
+        return {node_id: controllers[node_id].incarnation_id for node_id in controllers}
+
+    eventually(lambda: set(incarnations()) == {1, 2, 3}, "a controller has not registered")
+    before = incarnations()
+    for node_id, node in cluster.nodes.items():
+        registered = cluster[1].node.image.controllers[node_id]
+        (endpoint,) = registered.endpoints
+        assert (endpoint.host, endpoint.port) == node.node.addresses[0]
+        assert ("metadata.version", 7, 30) in registered.features
+    cluster.kill(2)
+    cluster.restart(2)
+    eventually(lambda: incarnations()[2] != before[2], "it has not registered in its second life")
+    assert {**before, 2: b""} == {**incarnations(), 2: b""}
+    # All who vote have told their levels, so one can be changed.
+    change = FeatureUpdateKey(feature="group.version", max_version_level=0, upgrade_type=2)
+    with cluster[3].client() as client:
+        response = client.call(UpdateFeaturesRequest(feature_updates=[change], timeout_ms=9000), 2)
+    assert (response.error_code, response.error_message) == (0, None)
 
 
 @pytest.mark.parametrize("victim_is_controller", [False, True])

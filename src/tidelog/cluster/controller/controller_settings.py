@@ -20,7 +20,6 @@ class ControllerSettings:
     default_replication_factor: int = 1
     delete_topic_enable: bool = True
     broker_config: Mapping[str, str] = field(default_factory=dict)
-    voter_ids: tuple[int, ...] = ()  # of the quorum; empty where it is this node alone
     supported_features: Mapping[str, LevelRange] = field(default_factory=SUPPORTED_FEATURES.copy)
 
     def effective_broker_config(self, image: MetadataImage) -> dict[str, str]:

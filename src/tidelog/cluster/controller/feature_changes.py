@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -53,6 +53,7 @@ def update_features(
     updates: Sequence[FeatureUpdate],
     image: MetadataImage,
     settings: ControllerSettings,
+    voter_ids: Collection[int] = (),
     *,
     validate_only: bool = False,
 ) -> Decision[ApiError | None]:
@@ -66,7 +67,7 @@ def update_features(
                 raise ApiError(
                     ErrorCode.INVALID_REQUEST, f"The feature {update.name} is named twice."
                 )
-            records += _update(update, proposed, image, settings)
+            records += _update(update, proposed, image, settings, voter_ids)
     except ApiError as error:
         return Decision([], error)
     if proposed.get(ELIGIBLE_LEADER_REPLICAS_VERSION, 0) > 0:
@@ -79,12 +80,13 @@ def _update(
     proposed: Mapping[str, int],
     image: MetadataImage,
     settings: ControllerSettings,
+    voter_ids: Collection[int],
 ) -> list[Message]:
     if update.upgrade_type not in tuple(UpgradeType):
         raise _invalid(update, "The controller does not support the given upgrade type.")
     if update.level < 0:
         raise _invalid(update, "A feature version cannot be less than 0.")
-    _check_supported(update, image, settings)
+    _check_supported(update, image, settings, voter_ids)
     current = image.finalized_level(update.name)
     upgrades = update.upgrade_type == UpgradeType.UPGRADE
     if update.level < current and upgrades:
@@ -110,15 +112,21 @@ def _update(
 
 
 def _check_supported(
-    update: FeatureUpdate, image: MetadataImage, settings: ControllerSettings
+    update: FeatureUpdate,
+    image: MetadataImage,
+    settings: ControllerSettings,
+    voter_ids: Collection[int],
 ) -> None:
-    """Everyone in the cluster has to have the level: all controllers and brokers."""
+    """All brokers have to have the level, and all controllers that vote: one that was taken out of
+    the quorum stays registered and counts no more."""
+    other_voters = [voter_id for voter_id in voter_ids if voter_id != settings.node_id]
     nodes = {f"Local controller {settings.node_id}": settings.supported_features}
     for broker in image.brokers.values():
         nodes[f"Broker {broker.broker_id}"] = _ranges(broker.features)
-    for controller in image.controllers.values():
-        if controller.controller_id != settings.node_id:
-            nodes[f"Controller {controller.controller_id}"] = _ranges(controller.features)
+    for voter_id in other_voters:
+        controller = image.controllers.get(voter_id)
+        if controller is not None:
+            nodes[f"Controller {voter_id}"] = _ranges(controller.features)
     for node, ranges in nodes.items():
         supported = ranges.get(update.name, NOT_SUPPORTED)
         if update.level in supported:
@@ -127,8 +135,8 @@ def _check_supported(
             raise _invalid(update, f"{node} does not support this feature.")
         raise _invalid(update, f"{node} only supports versions {supported}")
     if image.metadata_version >= MV_CONTROLLER_REGISTRATION:
-        for voter_id in settings.voter_ids:
-            if voter_id != settings.node_id and voter_id not in image.controllers:
+        for voter_id in other_voters:
+            if voter_id not in image.controllers:
                 raise _invalid(
                     update,
                     f"controller {voter_id} has not registered, and may not support this feature",

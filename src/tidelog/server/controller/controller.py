@@ -108,6 +108,11 @@ class Controller:
         return self._metadata.next_offset
 
     @property
+    def voter_ids(self) -> list[int]:
+        """The controllers that vote in the quorum."""
+        return [voter.key.id for voter in self._metadata.quorum.voters]
+
+    @property
     def is_active(self) -> bool:
         """Whether this is the controller that counts."""
         return self._metadata.is_active

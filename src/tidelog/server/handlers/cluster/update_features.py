@@ -49,7 +49,11 @@ def decide(
         for update in body.feature_updates
     ]
     decision = update_features(
-        updates, controller.latest, controller.settings, validate_only=body.validate_only
+        updates,
+        controller.latest,
+        controller.settings,
+        controller.voter_ids,
+        validate_only=body.validate_only,
     )
     if decision.rows is not None:
         # Kafka's tools look for these words.
