@@ -10,11 +10,13 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from confluent_kafka import Consumer, KafkaError, Message, Producer
 from kafka import KafkaConsumer, KafkaProducer
+from kafka.errors import KafkaConnectionError
 
 from tests.spark.topics import create_topic
 from tests.transactions.reading import read_topic
@@ -98,8 +100,10 @@ def kafka_python_reads(work: Work) -> None:
         auto_offset_reset="earliest",
     )
     while not work.reading_is_over.is_set():
-        for records in consumer.poll(100).values():
-            work.read.update(record.value for record in records)
+        # When it looks for a coordinator while a node is down, poll raises what it met there.
+        with suppress(KafkaConnectionError):
+            for records in consumer.poll(100).values():
+                work.read.update(record.value for record in records)
     consumer.close()
 
 
@@ -202,14 +206,7 @@ def lose_leaders(cluster: Cluster, topic: str) -> None:
     ("sends", "reads"),
     [
         pytest.param(librdkafka_sends, librdkafka_reads, id="librdkafka"),
-        pytest.param(
-            kafka_python_sends,
-            kafka_python_reads,
-            id="kafka-python",
-            # Once in about twenty runs its group reads nothing after the first kill: it is not
-            # known yet which side waits for the other.
-            marks=pytest.mark.slow,
-        ),
+        pytest.param(kafka_python_sends, kafka_python_reads, id="kafka-python"),
         pytest.param(aiokafka_sends, aiokafka_reads, id="aiokafka"),
         pytest.param(
             kcat_sends,
