@@ -324,6 +324,23 @@ def test_a_retry_is_answered_with_the_first_offset_and_writes_nothing(tmp_path: 
     assert (log.log_end_offset, log.size_bytes) == (4, size)
 
 
+def test_retries_are_known_after_a_restart_too(tmp_path: Path) -> None:
+    """Of several requests in flight more than the last may have been appended and not answered."""
+    log = make_log(tmp_path)
+    for sequence in range(7):
+        append(log, producer_id=9, epoch=0, sequence=sequence)
+    log.close()
+    log = reopen(tmp_path, clean=True)
+    for sequence in range(2, 7):
+        batch = make_batch(producer_id=9, epoch=0, sequence=sequence)
+        retry = log.append_as_leader(batch, 0, NOW_MS)
+        assert (retry.duplicate, retry.first_offset) == (True, sequence)
+    code = code_of(lambda: append(log, producer_id=9, epoch=0, sequence=1))
+    assert code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    append(log, producer_id=9, epoch=0, sequence=7)
+    assert log.log_end_offset == 8
+
+
 def test_several_batches_of_a_producer_are_checked_one_after_the_other(tmp_path: Path) -> None:
     log = make_log(tmp_path)
 

@@ -1,7 +1,10 @@
 """Producer state on disk: `<offset>.snapshot` holds the producers as of that offset.
 
-Kafka's format: version (16 bits, 1), CRC-32C (32 bits) of what follows, the number of producers
-(32 bits), and 46 bytes for each. Of a producer's batches only the last is kept.
+Kafka's format: version (16 bits, 1), CRC-32C (32 bits) of what follows, the number of rows (32
+bits), and 46 bytes for each. Kafka writes one row for a producer, with its last batch: a leader
+that was restarted takes a retry of a batch before that one for out of order, which ends the
+producer. Here each batch that is kept has a row, the last one last. Kafka reads such a file as one
+of the last batches, because a row takes the place of the producer's row before.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from crc32c import crc32c
 
 from tidelog.storage.files import CorruptFileError, read_file, write_file
 from tidelog.storage.producer_state.producer_state import (
+    BATCHES_KEPT,
     NO_OFFSET,
     NO_SEQUENCE,
     BatchMetadata,
@@ -26,7 +30,8 @@ SUFFIX = ".snapshot"
 _VERSION = 1
 _HEAD = struct.Struct(">hI")
 _COUNT = struct.Struct(">i")
-_ENTRY = struct.Struct(">qhiqiqiq")
+_ROW = struct.Struct(">qhiqiqiq")
+_NO_BATCH = BatchMetadata(NO_SEQUENCE, NO_OFFSET, 0, -1)
 
 
 def snapshot_path(directory: Path, offset: int) -> Path:
@@ -34,23 +39,23 @@ def snapshot_path(directory: Path, offset: int) -> Path:
 
 
 def encode_snapshot(states: Iterable[ProducerState]) -> bytes:
-    entries = []
-    for state in states:
-        last = state.batches[-1] if state.batches else BatchMetadata(NO_SEQUENCE, NO_OFFSET, 0, -1)
-        entries.append(
-            _ENTRY.pack(
-                state.producer_id,
-                state.producer_epoch,
-                last.last_sequence,
-                last.last_offset,
-                last.offset_delta,
-                state.last_timestamp_ms,
-                state.coordinator_epoch,
-                state.transaction_first_offset,
-            )
-        )
-    body = _COUNT.pack(len(entries)) + b"".join(entries)
+    rows = [_row(state, batch) for state in states for batch in state.batches or (_NO_BATCH,)]
+    body = _COUNT.pack(len(rows)) + b"".join(rows)
     return _HEAD.pack(_VERSION, crc32c(body)) + body
+
+
+def _row(state: ProducerState, batch: BatchMetadata) -> bytes:
+    is_last = not state.batches or batch is state.batches[-1]
+    return _ROW.pack(
+        state.producer_id,
+        state.producer_epoch,
+        batch.last_sequence,
+        batch.last_offset,
+        batch.offset_delta,
+        state.last_timestamp_ms if is_last else batch.timestamp_ms,
+        state.coordinator_epoch,
+        state.transaction_first_offset,
+    )
 
 
 def decode_snapshot(content: bytes, path: Path) -> list[ProducerState]:
@@ -64,16 +69,19 @@ def decode_snapshot(content: bytes, path: Path) -> list[ProducerState]:
     if crc32c(body) != crc:
         raise CorruptFileError(path, "the checksum of the producer snapshot is wrong")
     (count,) = _COUNT.unpack_from(body)
-    if len(body) != _COUNT.size + count * _ENTRY.size:
+    if len(body) != _COUNT.size + count * _ROW.size:
         raise CorruptFileError(path, f"{len(body)} bytes do not hold {count} producers")
-    states = []
-    for entry in _ENTRY.iter_unpack(body[_COUNT.size :]):
-        producer_id, epoch, sequence, offset, delta, timestamp_ms, coordinator_epoch, first = entry
-        batches = [BatchMetadata(sequence, offset, delta, timestamp_ms)] if offset >= 0 else []
-        states.append(
-            ProducerState(producer_id, epoch, coordinator_epoch, timestamp_ms, first, batches)
+    states: dict[int, ProducerState] = {}
+    for row in _ROW.iter_unpack(body[_COUNT.size :]):
+        producer_id, epoch, sequence, offset, delta, timestamp_ms, coordinator_epoch, first = row
+        known = states.get(producer_id)
+        batches = known.batches if known is not None and known.producer_epoch == epoch else []
+        if offset >= 0:
+            batches.append(BatchMetadata(sequence, offset, delta, timestamp_ms))
+        states[producer_id] = ProducerState(
+            producer_id, epoch, coordinator_epoch, timestamp_ms, first, batches[-BATCHES_KEPT:]
         )
-    return states
+    return list(states.values())
 
 
 def write_snapshot(
