@@ -143,6 +143,11 @@ class LogStore:
         if serving is None:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, "all log directories are offline")
         path = serving.directory.path / partition_directory_name(topic_partition)
+        if serving.is_being_removed(path):
+            raise ApiError(
+                ErrorCode.KAFKA_STORAGE_ERROR,
+                f"{path}: the deleted log of this name is still being removed",
+            )
         try:
             log = open_log(
                 path,

@@ -18,11 +18,11 @@ from tidelog.storage.directories.clean_shutdown import write_clean_shutdown
 from tidelog.storage.directories.log_directory import LogDirectory
 from tidelog.storage.directories.partition_directory import (
     deleted_directory_name,
+    remove_partition_directory,
     stray_directory_name,
 )
-from tidelog.storage.directories.partition_metadata import FILE_NAME as PARTITION_METADATA
+from tidelog.storage.files import NO_SPACE
 from tidelog.storage.journal.journal import Journal, Post
-from tidelog.storage.journal.writer import NO_SPACE
 from tidelog.storage.log import Log
 from tidelog.storage.recovery import RecoveredDirectory
 from tidelog.storage.store_options import StoreOptions
@@ -64,6 +64,8 @@ class ServingDirectory:
         self._told_of_trouble = False  # so that a full disk does not fill the log too
         self._sync_threads = options.sync_threads
         self._deletions_under_way = 0
+        self._removed_in_place: set[Path] = set()  # for want of room for another name
+        self._removals_to_retry: list[Callable[[], None]] = []
         self._maintenance_error: OSError | None = None
         self.directory = directory
         if not recovered.clean:
@@ -116,24 +118,30 @@ class ServingDirectory:
     def delete(self, log: Log, noted: Callable[[], None] | None = None) -> None:
         """Renames the log's directory, so that the partition is gone, and removes it later.
 
+        A full disk may have no room for another name. Then the directory keeps its own until it is
+        removed, and only the journal says that it is deleted, which it has to for as long.
         `noted` is called, on the maintenance thread, when no crash can bring the log back.
         """
         topic_partition = log.topic_partition
         target = self.directory.path / deleted_directory_name(topic_partition, self._world.random)
         del self.directory.logs[topic_partition]
         log.release()
-        is_renamed = False
+        remove: Callable[[], None] | None = None
         try:
             if self.directory.online:
                 self._files.rename(log.directory, target)
-                is_renamed = True
+                remove = partial(self._remove_deleted, target, noted)
         except OSError as error:
-            self.storage_error(error)
+            if error.errno in NO_SPACE:
+                self._removed_in_place.add(log.directory)
+                remove = partial(self._remove_in_place, log.directory, noted)
+            else:
+                self.storage_error(error)
 
         def remove_when_noted(error: OSError | None) -> None:
-            if error is None and is_renamed:
+            if error is None and remove is not None:
                 self._deletions_under_way -= 1
-                self._maintenance.submit(partial(self._remove_deleted, target, noted))
+                self._maintenance.submit(remove)
 
         self._deletions_under_way += 1
         self.journal.delete(log, remove_when_noted)
@@ -141,7 +149,11 @@ class ServingDirectory:
     @property
     def is_deleting(self) -> bool:
         """Whether a crash may still bring back a log that was deleted."""
-        return self._deletions_under_way > 0
+        return self._deletions_under_way > 0 or bool(self._removed_in_place)
+
+    def is_being_removed(self, path: Path) -> bool:
+        """Whether a log that had this directory is deleted, and its files are not gone yet."""
+        return path in self._removed_in_place
 
     def set_aside(self, log: Log) -> Path:
         """Takes a log out of service and renames its directory to one that is left alone.
@@ -160,7 +172,7 @@ class ServingDirectory:
     def discard_directory(self, path: Path) -> None:
         """Removes what a creation that failed has left."""
         try:
-            self._remove_tree(path)
+            remove_partition_directory(self._files, path)
         except OSError as error:
             logger.warning("%s cannot be removed: %s", path, error)
 
@@ -183,7 +195,8 @@ class ServingDirectory:
     # Time and failure
 
     def checkpoint(self) -> None:
-        if self.directory.online:
+        # One that ends lets the journal forget which logs are deleted.
+        if self.directory.online and not self._removed_in_place:
             self._checkpointer.begin()
 
     def write_offsets(self, arriving: Log) -> None:
@@ -207,6 +220,9 @@ class ServingDirectory:
             self._checkpointed_ms = now_ms
             self._told_of_trouble = False
             self.checkpoint()
+        retried, self._removals_to_retry = self._removals_to_retry, []
+        for removal in retried:
+            self._maintenance.submit(removal)
         paths = [
             path
             for log in self.directory.logs.values()
@@ -262,7 +278,13 @@ class ServingDirectory:
             if self._maintenance_error is not None:
                 # The last jobs run when no loop is left that would take the directory offline.
                 raise self._maintenance_error
-            if clean and end_lsn >= 0 and self.directory.online and not self._has_crashed:
+            if (
+                clean
+                and end_lsn >= 0
+                and self.directory.online
+                and not self._has_crashed
+                and not self._removed_in_place
+            ):
                 self._close_logs(end_lsn)
         except OSError as error:
             logger.error("%s was not closed cleanly: %s", self.directory.path, error)
@@ -307,7 +329,7 @@ class ServingDirectory:
             self._attempt(partial(self._files.unlink, path))
 
     def _remove_directory(self, path: Path) -> None:
-        self._attempt(partial(self._remove_tree, path))
+        self._attempt(partial(remove_partition_directory, self._files, path))
 
     def _remove_deleted(self, path: Path, noted: Callable[[], None] | None) -> None:
         def remove() -> None:
@@ -316,16 +338,32 @@ class ServingDirectory:
                 # back after that.
                 self._files.sync_directory(self.directory.path)
                 noted()
-            self._remove_tree(path)
+            remove_partition_directory(self._files, path)
 
         self._attempt(remove)
 
-    def _remove_tree(self, path: Path) -> None:
-        """The topic id goes last: a crash may give the folder its old name back, and then a topic
-        that has the same name by now must not take what is left in it for its own."""
-        for name in sorted(self._files.listdir(path), key=PARTITION_METADATA.__eq__):
-            self._files.unlink(path / name)
-        self._files.rmdir(path)
+    def _remove_in_place(self, path: Path, noted: Callable[[], None] | None) -> None:
+        """Again and again until it is done: the journal cannot let go of anything before."""
+
+        def remove() -> None:
+            is_removed = False
+            try:
+                if self._files.exists(path):
+                    remove_partition_directory(self._files, path)
+                self._files.sync_directory(self.directory.path)
+                if noted is not None:
+                    noted()
+                is_removed = True
+            finally:
+                self._post(partial(finish, is_removed))
+
+        def finish(is_removed: bool) -> None:
+            if is_removed:
+                self._removed_in_place.discard(path)
+            else:
+                self._removals_to_retry.append(partial(self._remove_in_place, path, noted))
+
+        self._attempt(remove)
 
     def _attempt(self, work: Callable[[], None]) -> None:
         try:
