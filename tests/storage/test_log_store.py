@@ -488,6 +488,29 @@ def test_a_full_disk_answers_an_error_and_heals(tmp_path: Path) -> None:
     store.close()
 
 
+def test_a_directory_is_full_from_a_refused_append_on_until_there_is_room(tmp_path: Path) -> None:
+    files = FaultyFiles(tmp_path)
+    store = open_store(tmp_path / "1", tmp_path / "2", files=files)
+    told: list[list[bytes]] = []
+    store.on_full_directories = told.append
+    log = store.create(ORDERS, TOPIC_ID, LogConfig())
+    directory_id = store.directory_id_of(log)
+    files.space_bytes = files.used_bytes
+    for _ in range(2):
+        storage_error(append, log, bytes(1000))
+    store.maintain(2000)
+    assert told == [[directory_id]]
+    files.space_bytes = files.used_bytes + 5000  # not enough to come and go with each append
+    store.maintain(3000)
+    assert told == [[directory_id]]
+    files.heal()
+    store.maintain(4000)
+    assert told == [[directory_id], []]
+    assert append(log, b"a") == 1
+    assert not list(log.directory.parent.glob("*.tmp"))
+    store.close()
+
+
 def test_the_start_of_a_log_moves_when_the_disk_is_full(tmp_path: Path) -> None:
     """To delete records is how an operator gets room."""
     files = FaultyFiles(tmp_path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import os
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
@@ -21,7 +22,7 @@ from tidelog.storage.directories.partition_directory import (
     remove_partition_directory,
     stray_directory_name,
 )
-from tidelog.storage.files import NO_SPACE
+from tidelog.storage.files import NO_SPACE, TEMPORARY_SUFFIX
 from tidelog.storage.journal.journal import Journal, Post
 from tidelog.storage.log import Log
 from tidelog.storage.recovery import RecoveredDirectory
@@ -32,6 +33,9 @@ from tidelog.world.workers import OnCrash
 logger = logging.getLogger(__name__)
 
 Item = TypeVar("Item")
+
+_PROBE_NAME = "room-probe" + TEMPORARY_SUFFIX
+_PROBE_BYTES = 1 << 20
 
 # These pass without harm to the disk's content: the write is refused and may be tried again.
 _TRANSIENT_ERRORS = NO_SPACE | {errno.EMFILE, errno.ENFILE, errno.EINTR}
@@ -50,6 +54,7 @@ class ServingDirectory:
         post: Post,
         high_watermark_of: HighWatermarkOf,
         on_failure: Callable[[ServingDirectory], None],
+        on_room_changed: Callable[[], None],
         on_crash: OnCrash,
     ) -> None:
         self._world = world
@@ -58,16 +63,20 @@ class ServingDirectory:
         self._post = post
         self._high_watermark_of = high_watermark_of
         self._on_failure = on_failure
+        self._on_room_changed = on_room_changed
         self._on_crash = on_crash
         self._has_crashed = False
         self._checkpointed_ms = world.wall_ms()
         self._told_of_trouble = False  # so that a full disk does not fill the log too
         self._sync_threads = options.sync_threads
         self._deletions_under_way = 0
+        self._is_looking_for_room = False
         self._removed_in_place: set[Path] = set()  # for want of room for another name
         self._removals_to_retry: list[Callable[[], None]] = []
         self._maintenance_error: OSError | None = None
         self.directory = directory
+        self.is_full = False
+        """Since something was refused for want of room; until there is room for more than that."""
         if not recovered.clean:
             # The old journal may go only when the segments are known to hold what it held.
             OffsetCheckpoints(directory.logs, high_watermark_of).write(files, directory)
@@ -230,16 +239,27 @@ class ServingDirectory:
         ]
         if paths:
             self._maintenance.submit(partial(self._remove_files, paths))
+        if self.is_full and not self._is_looking_for_room:
+            self._is_looking_for_room = True
+            self._maintenance.submit(self._look_for_room)
 
     def storage_error(self, error: OSError) -> None:
         """An append or a creation failed: a full disk may heal, a broken one goes offline."""
         if error.errno not in _TRANSIENT_ERRORS:
             self._fail(error)
-        elif not self._told_of_trouble:
+            return
+        if not self._told_of_trouble:
             self._told_of_trouble = True
             logger.warning(
                 "%s: writes are refused until this ends: %s", self.directory.path, str(error)
             )
+        if error.errno in NO_SPACE:
+            self._set_full(True)
+
+    def _set_full(self, is_full: bool) -> None:
+        if self.is_full != is_full:
+            self.is_full = is_full
+            self._on_room_changed()
 
     def fail(self, error: OSError) -> None:
         """Takes the directory offline, whatever the error."""
@@ -320,6 +340,38 @@ class ServingDirectory:
             log.release()
 
     # On the maintenance thread
+
+    def _look_for_room(self) -> None:
+        """Tries it out, as the free space says nothing of quotas and inodes. What is asked for is
+        more than most appends are refused: a disk that is nearly full is left in peace."""
+        path = self.directory.path / _PROBE_NAME
+        has_room = False
+        try:
+            _, usable_bytes = self._files.disk_usage(self.directory.path)
+            if usable_bytes >= _PROBE_BYTES:
+                has_room = self._fits(path)
+        except OSError as error:
+            self._post(partial(self.storage_error, error))
+        self._post(partial(self._looked_for_room, has_room))
+
+    def _fits(self, path: Path) -> bool:
+        fd = self._files.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
+        try:
+            self._files.fallocate(fd, 0, _PROBE_BYTES)
+        except OSError as error:
+            if error.errno not in NO_SPACE:
+                raise
+            return False
+        finally:
+            self._files.close(fd)
+            self._files.unlink(path)
+        return True
+
+    def _looked_for_room(self, has_room: bool) -> None:
+        self._is_looking_for_room = False
+        if has_room:
+            logger.info("%s: there is room again", self.directory.path)
+            self._set_full(False)
 
     def _sync_identity(self, log: Log) -> None:
         self._attempt(partial(self.journal.sync_identity, log))
