@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import errno
 import os
+import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -16,6 +18,7 @@ import pytest
 
 from tests.compatibility.calls import batch, fetch_request, produce_request
 from tidelog.cluster.metadata.records.settings import ProducerIdsRecord
+from tidelog.cluster.metadata.replicated_log import RESERVE_NAME
 from tidelog.protocol.apis.create_topics import CreatableTopic, CreateTopicsRequest
 from tidelog.protocol.apis.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from tidelog.protocol.errors import ErrorCode
@@ -110,6 +113,72 @@ def test_a_full_disk_refuses_records_until_there_is_room(tmp_path: Path, disk: D
         with connect(broker) as client:
             assert values(client) == acknowledged
             assert publish(client, b"more") == 0
+
+
+class SmallDisk:
+    """Counts what files under a directory grow and shrink by, and refuses what does not fit."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, under: Path) -> None:
+        self.room_bytes: int | None = None
+        self._under = f"{under}/"
+        for name in ("pwrite", "pwritev", "fallocate", "ftruncate", "unlink"):
+            call = getattr(OsFiles, name)
+            counted = self._counted_unlink if name == "unlink" else partial(self._counted, name)
+            monkeypatch.setattr(OsFiles, name, staticmethod(partial(counted, call)))
+
+    def _counted(self, name: str, call: Callable[..., Any], fd: int, *arguments: Any) -> Any:
+        if self.room_bytes is None or not os.readlink(f"/proc/self/fd/{fd}").startswith(
+            self._under
+        ):
+            return call(fd, *arguments)
+        size_bytes = os.fstat(fd).st_size
+        if name == "pwrite":
+            end = arguments[1] + len(arguments[0])
+        elif name == "pwritev":
+            end = arguments[1] + sum(map(len, arguments[0]))
+        else:
+            end = sum(arguments)
+        growth_bytes = end - size_bytes if name == "ftruncate" else max(0, end - size_bytes)
+        if growth_bytes > self.room_bytes:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        self.room_bytes -= growth_bytes
+        return call(fd, *arguments)
+
+    def _counted_unlink(self, call: Callable[..., Any], path: Any) -> Any:
+        size_bytes = os.stat(path).st_size if str(path).startswith(self._under) else 0
+        call(path)
+        if self.room_bytes is not None:
+            self.room_bytes += size_bytes
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_deleting_a_topic_makes_room_on_the_full_disk_of_a_single_node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The deletion is a record of the metadata, which is on the same disk."""
+    data = tmp_path / "data"
+    disk = SmallDisk(monkeypatch, data)
+    with Broker(data=data, settings={"durability": "fsync"}) as broker, connect(broker) as client:
+        assert create(client, "orders") == 0
+        assert create(client, "large") == 0
+        request = produce_request("large", batch(bytes(200_000)))
+        assert client.call(request, 9).responses[0].partition_responses[0].error_code == 0
+        assert publish(client, b"before") == 0
+        wait_until((data / "__cluster_metadata-0" / RESERVE_NAME).exists)
+        disk.room_bytes = 0
+        assert publish(client, b"no room") == ErrorCode.KAFKA_STORAGE_ERROR
+        deletion = DeleteTopicsRequest(topics=[DeleteTopicState(name="large")], timeout_ms=10_000)
+        assert client.call(deletion, 6).responses[0].error_code == 0
+        wait_until(lambda: not list(data.glob("large*")))
+        assert publish(client, b"after") == 0
+        assert values(client) == [b"before", b"after"]
+        disk.room_bytes = None
 
 
 def test_a_node_stops_on_a_full_disk_and_starts_with_all_records(

@@ -22,7 +22,7 @@ from tidelog.protocol.fields import (
     FieldType,
     Primitive,
 )
-from tidelog.protocol.schema import Message, Struct
+from tidelog.protocol.schema import OWN_TAGS_FROM, Message, Struct
 
 _EXTREMES: dict[Primitive, tuple[int, int]] = {
     INT8: (-(2**7), 2**7 - 1),
@@ -74,6 +74,8 @@ def structs(
     chosen = _WILD if integers is None else integers
 
     def one(each: Field) -> st.SearchStrategy[Any]:
+        if chosen is TAME and each.tag is not None and each.tag >= OWN_TAGS_FROM:
+            return st.builds(each.make_default)  # nobody else knows it
         strategy = values(each.type, chosen)
         if each.nullable.high >= 0:
             strategy = st.one_of(st.none(), strategy)

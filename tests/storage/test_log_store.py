@@ -25,11 +25,13 @@ from tidelog.storage.files import CorruptFileError
 from tidelog.storage.log import Log
 from tidelog.storage.log_config import LogConfig
 from tidelog.storage.log_store import LogStore
-from tidelog.testing.faults import FaultyFiles
+from tidelog.testing.faults import FaultyFiles, PowerCut
 from tidelog.testing.inline_world import InlineWorld
+from tidelog.world.files import StrPath
 from tidelog.world.operating_system import OperatingSystem
 
 PAGE_CACHE = LogConfig(durability="page-cache")
+NEW_ID = bytes(range(16, 32))
 
 
 def storage_error(call: object, *arguments: object) -> ApiError:
@@ -486,6 +488,29 @@ def test_a_full_disk_answers_an_error_and_heals(tmp_path: Path) -> None:
     store.close()
 
 
+def test_a_directory_is_full_from_a_refused_append_on_until_there_is_room(tmp_path: Path) -> None:
+    files = FaultyFiles(tmp_path)
+    store = open_store(tmp_path / "1", tmp_path / "2", files=files)
+    told: list[list[bytes]] = []
+    store.on_full_directories = told.append
+    log = store.create(ORDERS, TOPIC_ID, LogConfig())
+    directory_id = store.directory_id_of(log)
+    files.space_bytes = files.used_bytes
+    for _ in range(2):
+        storage_error(append, log, bytes(1000))
+    store.maintain(2000)
+    assert told == [[directory_id]]
+    files.space_bytes = files.used_bytes + 5000  # not enough to come and go with each append
+    store.maintain(3000)
+    assert told == [[directory_id]]
+    files.heal()
+    store.maintain(4000)
+    assert told == [[directory_id], []]
+    assert append(log, b"a") == 1
+    assert not list(log.directory.parent.glob("*.tmp"))
+    store.close()
+
+
 def test_the_start_of_a_log_moves_when_the_disk_is_full(tmp_path: Path) -> None:
     """To delete records is how an operator gets room."""
     files = FaultyFiles(tmp_path)
@@ -502,6 +527,133 @@ def test_the_start_of_a_log_moves_when_the_disk_is_full(tmp_path: Path) -> None:
     log = store.logs[ORDERS]
     assert (log.log_start_offset, log.leader_epochs.entries) == (1, [(0, 1)])
     store.close()
+
+
+def has_no_room(files: FaultyFiles) -> None:
+    """For bytes neither, nor for names."""
+    files.space_bytes = files.used_bytes
+    files.has_room_for_names = False
+
+
+def test_a_log_is_deleted_from_a_full_disk_and_its_name_is_free_again(tmp_path: Path) -> None:
+    files = FaultyFiles(tmp_path)
+    store = open_store(tmp_path, files=files)
+    log = store.create(ORDERS, TOPIC_ID, LogConfig())
+    append(log, bytes(10_000))
+    store.commit()
+    has_no_room(files)
+    store.delete(ORDERS)
+    # The mark that says so is not on disk yet, so the folder is still there.
+    assert "being removed" in str(storage_error(store.create, ORDERS, NEW_ID, LogConfig()))
+    store.commit()
+    assert not store.is_deleting
+    assert not log.directory.exists()
+    files.heal()
+    assert append(store.create(ORDERS, NEW_ID, LogConfig()), b"new") == 1
+    store.commit()
+    store.close()
+    store = open_store(tmp_path, files=files)
+    assert values_of(store.logs[ORDERS]) == [b"new"]
+    store.close()
+
+
+def test_a_log_that_cannot_be_removed_at_once_is_tried_again(tmp_path: Path) -> None:
+    files = FaultyFiles(tmp_path)
+    store = open_store(tmp_path, files=files)
+    log = store.create(ORDERS, TOPIC_ID, LogConfig())
+    append(log, b"a")
+    store.commit()
+    files.fail(log.directory, error=errno.ENOSPC)
+    store.delete(ORDERS)
+    store.commit()
+    store.checkpoint()  # would let the journal forget that the log is deleted
+    store.maintain(2000)
+    assert store.is_deleting
+    assert log.directory.exists()
+    after = files.power_cut(tmp_path.with_name(f"{tmp_path.name}-after"), seed=1)
+    recovered = open_store(after.root, files=after)
+    assert recovered.logs == {}
+    recovered.close()
+    files.cut_after = None
+    files.heal()
+    store.maintain(3000)
+    assert not store.is_deleting
+    assert not log.directory.exists()
+    store.close()
+    assert (tmp_path / ".kafka_cleanshutdown").exists()
+
+
+class WithoutRoomForDeleted(FaultyFiles):
+    """A directory that has no room for the names of deleted logs."""
+
+    is_full = False
+
+    def rename(self, source: StrPath, target: StrPath, /) -> None:
+        if self.is_full and str(target).endswith("-delete"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(target))
+        super().rename(source, target)
+
+
+def test_a_log_that_is_still_being_removed_at_the_end_does_not_come_back(tmp_path: Path) -> None:
+    files = WithoutRoomForDeleted(tmp_path)
+    store = open_store(tmp_path, files=files)
+    log = store.create(ORDERS, TOPIC_ID, LogConfig())
+    append(log, b"a")
+    store.commit()
+    files.fail(log.directory, error=errno.ENOSPC)
+    store.delete(ORDERS)
+    store.commit()
+    files.heal()
+    store.close()
+    assert not (tmp_path / ".kafka_cleanshutdown").exists()
+    files.is_full = True  # at the start, too
+    recovered = open_store(tmp_path, files=files)
+    assert recovered.logs == {}
+    assert not log.directory.exists()
+    recovered.close()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_power_cut_while_a_log_is_deleted_from_a_full_disk(tmp_path: Path, seed: int) -> None:
+    """It is there with all of its records, or gone."""
+    step = outcomes = 0
+    while True:
+        files = FaultyFiles(tmp_path / f"{step}")
+        store = open_store(files.root, files=files)
+        append(store.create(TopicPartition("kept", 0), TOPIC_ID, LogConfig()), b"kept")
+        log = store.create(ORDERS, TOPIC_ID, LogConfig(segment_bytes=200))
+        for number in range(4):
+            append(log, bytes([number] * 100))
+        store.commit()
+        store.checkpoint()
+        append(log, b"last")
+        store.commit()
+        has_no_room(files)
+        files.cut_after = files.operations + step
+        is_over = True
+        try:
+            store.delete(ORDERS)
+            store.commit()
+            assert not store.is_deleting
+        except PowerCut:
+            is_over = False
+        after = files.power_cut(tmp_path / f"{step}-after", seed)
+        store = open_store(after.root, files=after)
+        assert values_of(store.logs[TopicPartition("kept", 0)]) == [b"kept"]
+        if ORDERS in store.logs:
+            assert values_of(store.logs[ORDERS]) == [
+                *(bytes([number] * 100) for number in range(4)),
+                b"last",
+            ]
+            outcomes |= 1
+        else:
+            outcomes |= 2
+        store.close()
+        if is_over:
+            break
+        step += 1
+    assert step > 6
+    assert outcomes == 3
 
 
 def test_the_start_of_an_offline_log_does_not_move(tmp_path: Path) -> None:

@@ -110,3 +110,22 @@ def test_a_path_fails_and_the_rest_works(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="Input/output"):
         files.fdatasync(fd)
     files.close(fd)
+
+
+def test_a_directory_that_cannot_grow_takes_only_names_that_it_has_or_had(tmp_path: Path) -> None:
+    files = FaultyFiles(tmp_path / "disk")
+    for name in ("a", "b", "gone"):
+        write_file(files, files.root / name, b"x")
+    files.unlink(files.root / "gone")
+    files.has_room_for_names = False
+    with pytest.raises(OSError, match="No space"):
+        write_file(files, files.root / "new", b"")
+    with pytest.raises(OSError, match="No space"):
+        files.mkdir(files.root / "new")
+    with pytest.raises(OSError, match="No space"):
+        files.rename(files.root / "a", files.root / "new")
+    files.rename(files.root / "a", files.root / "gone")
+    files.rename(files.root / "gone", files.root / "b")
+    assert files.listdir(files.root) == ["b"]
+    files.heal()
+    write_file(files, files.root / "new", b"")

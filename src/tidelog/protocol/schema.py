@@ -54,6 +54,7 @@ __all__ = [
     "INT32",
     "INT64",
     "NEVER",
+    "OWN_TAGS_FROM",
     "RECORDS",
     "STRING",
     "UINT16",
@@ -65,6 +66,9 @@ __all__ = [
     "Struct",
     "field",
 ]
+
+OWN_TAGS_FROM = 10_000
+"""Tags of fields that Kafka does not have: it gives its own out one after the other, from 0."""
 
 _ZERO = object()
 

@@ -56,6 +56,7 @@ class BrokerLifecycle:
         self.on_unfenced: Callable[[], None] = lambda: None
         """Called each time the controller lets the broker serve."""
         self._offline_log_dirs: list[bytes] = []
+        self._full_log_dirs: list[bytes] = []
         self._wants_shut_down = False
         self._stopped: Promise[None] | None = None
         self._timer: Timer | None = None
@@ -126,6 +127,7 @@ class BrokerLifecycle:
             current_metadata_offset=node.image.offset,
             want_shut_down=self._wants_shut_down,
             offline_log_dirs=self._offline_log_dirs,
+            full_log_dirs=self._full_log_dirs,
         )
 
     def start_heartbeats(self) -> None:
@@ -135,6 +137,11 @@ class BrokerLifecycle:
     def directories_failed(self, directory_ids: list[bytes]) -> None:
         """The controller is told of directories that are offline."""
         self._offline_log_dirs = directory_ids
+        self.beat_now()
+
+    def directories_are_full(self, directory_ids: list[bytes]) -> None:
+        """The controller is told of directories that take no records for want of room."""
+        self._full_log_dirs = directory_ids
         self.beat_now()
 
     def beat_now(self) -> None:

@@ -25,6 +25,7 @@ class Maintenance:
     def start(self) -> None:
         """Begin to run."""
         config = self._node.config
+        self._node.metadata.fill_reserve()
         self._every(_STORE_INTERVAL_S, self._maintain_store)
         self._every(_SNAPSHOT_INTERVAL_S, self._snapshot)
         self._every(config.log_retention_check_interval_ms / 1000, self._delete_old_segments)
@@ -32,6 +33,7 @@ class Maintenance:
 
     def start_of_controller(self) -> None:
         """The same for a node that has no broker."""
+        self._node.metadata.fill_reserve()
         self._every(_STORE_INTERVAL_S, self._maintain_store)
         self._every(_SNAPSHOT_INTERVAL_S, self._snapshot)
 
@@ -46,6 +48,7 @@ class Maintenance:
 
     def _maintain_store(self) -> None:
         self._node.store.maintain(self._node.now_ms())
+        self._node.metadata.fill_reserve()
 
     def _snapshot(self) -> None:
         self._node.metadata.snapshot_if_due(self._node.now_ms())

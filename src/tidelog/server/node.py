@@ -332,6 +332,7 @@ class Node:
         self.store.on_directory_failure = lambda state, lost: self._directory_failed(
             local, state, lost
         )
+        self.store.on_full_directories = self.lifecycle.directories_are_full
         controller = Controller(
             self.metadata,
             self.controller_settings,

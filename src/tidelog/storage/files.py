@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -9,6 +10,8 @@ from tidelog.errors import TidelogError
 from tidelog.world.files import Buffer, Files, StrPath
 
 TEMPORARY_SUFFIX = ".tmp"
+NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
+"""What a full disk says, of which nothing is broken: the same may be tried again later."""
 
 
 class CorruptFileError(TidelogError):

@@ -12,6 +12,7 @@ import errno
 from pathlib import Path
 
 from tidelog.protocol.records import decode_records
+from tidelog.storage.files import NO_SPACE
 from tidelog.storage.flush import Flush
 from tidelog.storage.leader_epochs import LeaderEpochCache
 from tidelog.storage.log_config import LogConfig
@@ -113,6 +114,22 @@ class LocalLog:
             active.seal()
             self._snapshots.take(self.producers)
         self.segments.roll(base_offset, now_ms)
+
+    def roll_expired(self, base_offset: int, now_ms: int) -> None:
+        """The same where nothing of the closed segment stays, which is therefore not completed.
+
+        It has to work when the disk is full, for it comes before room is made: then the segment's
+        indexes give theirs for the snapshot of the producers.
+        """
+        segments = self.segments
+        try:
+            self._snapshots.take(self.producers)
+        except OSError as error:
+            if error.errno not in NO_SPACE:
+                raise
+            segments.active.empty_indexes()
+            self._snapshots.take(self.producers)
+        segments.roll(base_offset, now_ms, preallocates=False)
 
     # Truncation
 

@@ -35,6 +35,7 @@ from tidelog.protocol.topic_partition import TopicPartition
 from tidelog.storage.append_result import AppendResult, Origin
 from tidelog.storage.append_validation import AppendValidator, HeaderFields
 from tidelog.storage.commit_sink import CommitSink
+from tidelog.storage.files import NO_SPACE
 from tidelog.storage.local_log import LocalLog
 from tidelog.storage.log_config import LogConfig
 from tidelog.storage.placed_batches import PlacedBatches, check_replicated, place
@@ -530,8 +531,8 @@ class Log:
     def delete_old_segments(self, now_ms: int, high_watermark: int) -> int:
         """Applies retention; returns how many segments went.
 
-        Raises OSError. The files are renamed here and unlinked later: see
-        `LogSegments.take_deletable_files`.
+        Works on a full disk too, of which it is the cure. Raises OSError. The files are renamed
+        here and unlinked later: see `LogSegments.take_deletable_files`.
         """
         if self._storage_error is not None or self.is_truncating:
             return 0
@@ -545,7 +546,12 @@ class Log:
         )
         if count:
             if count == len(self.segments):
-                self.local.roll(self.log_end_offset, now_ms)
+                try:
+                    self.local.roll_expired(self.log_end_offset, now_ms)
+                except OSError as error:
+                    if error.errno not in NO_SPACE or count == 1:
+                        raise
+                    count -= 1  # the last one can go when the others have made room
             self.local.delete_oldest(count, now_ms)
             first_offset = self.segments[0].base_offset
             if first_offset > self.log_start_offset:
@@ -557,9 +563,9 @@ class Log:
         """Puts the segment that `segment_swap.begin_swap` made ready in place of old ones.
 
         Returns False, with nothing done, when the old segments are not closed segments of this
-        log any more. Raises OSError when the disk fails: then what `begin_swap` made ready has to
-        stay, for some of the old segments are gone, and the next start finishes the swap. Readers
-        of the old segments go on undisturbed.
+        log any more. A full disk does not refuse it. Raises OSError when the disk fails: then what
+        `begin_swap` made ready has to stay, for some of the old segments are gone, and the next
+        start finishes the swap. Readers of the old segments go on undisturbed.
         """
         if self._storage_error is not None or self.is_truncating:
             return False

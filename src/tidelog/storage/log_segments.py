@@ -155,7 +155,7 @@ class LogSegments:
 
     # Changing. All of these raise OSError.
 
-    def roll(self, base_offset: int, now_ms: int) -> None:
+    def roll(self, base_offset: int, now_ms: int, *, preallocates: bool = True) -> None:
         """Begins a new active segment; an empty one before it goes.
 
         When the disk refuses, the log goes on in the segment that it has, and the new one's files
@@ -163,8 +163,9 @@ class LogSegments:
         """
         previous = self.active
         segment = self._new(base_offset, now_ms)
+        preallocates = preallocates and self._config.preallocate
         try:
-            segment.create(self._config.segment_bytes if self._config.preallocate else 0)
+            segment.create(self._config.segment_bytes if preallocates else 0)
         except OSError:
             if base_offset != previous.base_offset:
                 self._remove_unmade(segment)
@@ -219,6 +220,7 @@ class LogSegments:
         """Steps 2 and 3 of `segment_swap`: a new segment in place of old ones.
 
         Returns False, with nothing done, when the old ones are not closed segments of this log.
+        Needs no room on the disk: files go, or take names that are there.
         """
         slot = self.slot_of(old_base_offsets[0])
         old = self.all[slot : slot + len(old_base_offsets)]
@@ -226,7 +228,13 @@ class LogSegments:
             return False
         if self.active in old:
             return False
-        self.discard(old, None)
+        replaced, *merged = old
+        self.discard(merged, None)
+        self.all.remove(replaced)
+        if self._reading is replaced:
+            self._reading = None
+        # Right before the new file gets the name: where that stood in the directory is free then.
+        self._deleted += [(0, path) for path in replaced.make_way()]
         finish_swap(self._files, self._directory, base_offset)
         self.all.insert(slot, self._open(base_offset))
         return True

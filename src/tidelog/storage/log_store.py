@@ -63,6 +63,8 @@ class LogStore:
         self.on_directory_failure: Callable[[DirectoryState, list[TopicPartition]], None] | None = (
             None
         )
+        self.on_full_directories: Callable[[list[bytes]], None] = lambda directory_ids: None
+        """Called with the ids of all directories that are full, when one becomes so or has room."""
         self.on_moved: Callable[[Log], None] = lambda log: None
         """Called with the log that takes the place of one in another directory."""
         self.moves: dict[TopicPartition, LogMove] = {}
@@ -143,6 +145,11 @@ class LogStore:
         if serving is None:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, "all log directories are offline")
         path = serving.directory.path / partition_directory_name(topic_partition)
+        if serving.is_being_removed(path):
+            raise ApiError(
+                ErrorCode.KAFKA_STORAGE_ERROR,
+                f"{path}: the deleted log of this name is still being removed",
+            )
         try:
             log = open_log(
                 path,
@@ -395,6 +402,7 @@ class LogStore:
                 post=post,
                 high_watermark_of=lambda log: self.high_watermark_of(log),
                 on_failure=self._directory_failed,
+                on_room_changed=self._room_changed,
                 on_crash=self._on_crash,
             )
         except OSError as error:
@@ -430,6 +438,11 @@ class LogStore:
         logger.error("%s is offline: %s", directory.path, directory.error)
         if self.on_directory_failure is not None:
             self.on_directory_failure(directory.state(), list(directory.logs))
+
+    def _room_changed(self) -> None:
+        self.on_full_directories(
+            [serving.directory.directory_id for serving in self._serving if serving.is_full]
+        )
 
     def _abandon(self) -> None:
         for serving in self._serving:

@@ -38,11 +38,12 @@ from tidelog.storage.directories.partition_directory import (
     parse_moved_mark,
     parse_partition_directory,
     partition_directory_name,
+    remove_partition_directory,
     was_directory_of,
 )
 from tidelog.storage.directories.partition_metadata import FILE_NAME as PARTITION_METADATA
 from tidelog.storage.directories.partition_metadata import read_topic_id, sync_topic_id
-from tidelog.storage.files import CorruptFileError, read_file
+from tidelog.storage.files import NO_SPACE, CorruptFileError, read_file
 from tidelog.storage.journal.checkpoint import FILE_NAME as JOURNAL_CHECKPOINT
 from tidelog.storage.journal.format import Frame, FrameKind
 from tidelog.storage.journal.reader import JournalContents, read_journal, read_journal_end
@@ -309,8 +310,15 @@ class _DirectoryRecovery:
         if not self._is_deleted(replays, path):
             return False
         target = self._directory / deleted_directory_name(topic_partition, self._world.random)
-        self._files.rename(path, target)
-        self.deleted.append(target)
+        try:
+            self._files.rename(path, target)
+        except OSError as error:
+            if error.errno not in NO_SPACE:
+                raise
+            # A full disk has no room for another name, and the journal that knows is not kept.
+            remove_partition_directory(self._files, path)
+        else:
+            self.deleted.append(target)
         return True
 
     def _is_deleted(self, replays: dict[bytes, Replay], path: Path) -> bool:

@@ -83,23 +83,28 @@ class _File:
 class _Directory:
     """A directory: what is in it now, what the disk knows of, and the changes between."""
 
-    __slots__ = ("changes", "durable", "entries")
+    __slots__ = ("changes", "durable", "entries", "places")
 
     def __init__(self) -> None:
         self.entries: dict[str, _File | _Directory] = {}
+        self.places: set[str] = set()  # of names that are gone: these fit in again
         self.durable: dict[str, _File | _Directory] = {}
         self.changes: list[tuple[str, str, _File | _Directory | None]] = []
 
     def link(self, name: str, node: _File | _Directory) -> None:
         self.entries[name] = node
+        self.places.discard(name)
         self.changes.append(("link", name, node))
 
     def unlink(self, name: str) -> None:
         del self.entries[name]
+        self.places.add(name)
         self.changes.append(("unlink", name, None))
 
     def rename(self, source: str, target: str) -> None:
         self.entries[target] = node = self.entries.pop(source)
+        self.places.add(source)
+        self.places.discard(target)
         self.changes.append((f"rename {source}", target, node))
 
     def sync(self) -> None:
@@ -122,7 +127,8 @@ class FaultyFiles:
     """A `Files` for everything under `root`; thread-safe.
 
     `operations` counts the operations that change something; `cut_after` is how many may happen
-    before the power goes. `space_bytes` is the room for file content (None: no limit).
+    before the power goes. `space_bytes` is the room for file content (None: no limit). Without
+    `has_room_for_names` no directory can grow: it takes names that it has or had, and no others.
     """
 
     def __init__(self, root: Path) -> None:
@@ -130,6 +136,7 @@ class FaultyFiles:
         self.operations = 0
         self.cut_after: int | None = None
         self.space_bytes: int | None = None
+        self.has_room_for_names = True
         self.used_bytes = 0
         self._lock = threading.RLock()
         self._tree = _Directory()
@@ -147,9 +154,10 @@ class FaultyFiles:
         self._failing.append((str(path), only == "sync", error))
 
     def heal(self) -> None:
-        """Ends failures and the limit of space."""
+        """Ends failures and the limits of space."""
         self._failing.clear()
         self.space_bytes = None
+        self.has_room_for_names = True
 
     def power_cut(self, target: Path, seed: int) -> FaultyFiles:
         """Makes `target` what the disk holds after a power cut now, and opens it."""
@@ -241,6 +249,14 @@ class FaultyFiles:
         node.size_bytes += growth
         return node.size_bytes
 
+    def _require_place(self, directory: _Directory, name: str, path: StrPath) -> None:
+        if (
+            not self.has_room_for_names
+            and name not in directory.entries
+            and name not in directory.places
+        ):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
     # Files
 
     def open(self, path: StrPath, flags: int, mode: int = 0o644, /) -> int:
@@ -249,6 +265,7 @@ class FaultyFiles:
             node = directory.entries.get(name)
             if node is None and flags & os.O_CREAT:
                 self._change(path)
+                self._require_place(directory, name, path)
             else:
                 self._check(path)
             if flags & os.O_WRONLY:
@@ -355,6 +372,7 @@ class FaultyFiles:
                 child = directory.entries.get(part)
                 if child is None:
                     self._change(at)
+                    self._require_place(directory, part, at)
                     os.mkdir(at)
                     child = _Directory()
                     directory.link(part, child)
@@ -376,6 +394,8 @@ class FaultyFiles:
             target_directory, target_name = self._directory_of(target)
             if directory is not target_directory:
                 raise OSError(errno.EXDEV, "storage renames within one directory only", str(target))
+            if source_name in directory.entries:
+                self._require_place(directory, target_name, target)
             os.replace(source, target)
             replaced = directory.entries.get(target_name)
             if isinstance(replaced, _File):

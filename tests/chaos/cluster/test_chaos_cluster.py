@@ -80,6 +80,14 @@ def test_the_last_replica_standing_loses_power_and_nothing_is_lost() -> None:
     assert "0 of 2000 acknowledged records are lost" in found.stdout
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_writes_go_on_while_the_disk_of_a_leader_is_full() -> None:
+    found = run("full_disk")
+    assert found.returncode == 0, found.stdout + found.stderr
+    assert "0 problems" in found.stdout
+
+
 def test_the_same_seed_plans_the_same_faults() -> None:
     def plan(seed: int) -> list[str]:
         return list(map(str, plan_faults(random.Random(seed), range(1, 6), 20, KINDS)))

@@ -66,3 +66,60 @@ def test_cordoned_directories_are_kept_and_get_no_new_replicas() -> None:
     assert {each.leader for each in host.image.topics_by_name["orders"].partitions} == {1}
     host.beat(2, cordoned_log_dirs=())
     assert not host.image.brokers[2].cordoned_log_dirs
+
+
+def test_others_lead_what_is_in_a_full_directory() -> None:
+    host = ClusterHost([2, 3])
+    host.register(1, log_dirs=2)
+    host.unfence(1)
+    first, second = host.image.brokers[1].log_dirs
+    host.create("orders", assignments={0: [1, 2, 3], 1: [1, 2, 3], 2: [2, 1, 3]})
+    topic_id = host.image.topics_by_name["orders"].topic_id
+    epoch = host.image.brokers[1].epoch
+    assignments = [
+        DirectoryAssignment(directory, topic_id, index)
+        for index, directory in enumerate([first, second, first])
+    ]
+    host.decide(assign_replicas_to_dirs(assignments, 1, epoch, host.image, host.settings))
+
+    assert not host.beat(1, full_log_dirs=(first,)).is_fenced
+    # It stays in sync: everything that is committed is on it.
+    assert host.describe("orders") == (
+        "orders-0: leader 2 at epoch 1, replicas [1, 2, 3], isr [1, 2, 3]"
+    )
+    assert host.partition("orders", 1).leader == 1
+    assert host.partition("orders", 2).leader == 2
+    before = host.image
+    host.beat(1, full_log_dirs=(first,))
+    assert host.image is before, "nothing is left to do"
+
+    # Whoever is full as well is passed over, as long as one is not.
+    host.beat(2, full_log_dirs=host.image.brokers[2].log_dirs)
+    assert [host.partition("orders", index).leader for index in range(3)] == [3, 1, 3]
+
+
+def test_a_leader_without_room_stays_where_no_other_in_sync_has_room() -> None:
+    host = ClusterHost([1, 2, 3])
+    host.create("alone", assignments={0: [1]})
+    host.create("orders", assignments={0: [1, 2], 1: [1, 3]})
+    host.fence(3)
+    host.beat(2, full_log_dirs=host.image.brokers[2].log_dirs)
+    before = host.image
+    host.beat(1, full_log_dirs=host.image.brokers[1].log_dirs)
+    assert host.image is before
+    assert [host.partition("orders", index).leader for index in range(2)] == [1, 1]
+    host.beat(2)  # it has room again, which the other's next heartbeat is decided with
+    host.beat(1, full_log_dirs=host.image.brokers[1].log_dirs)
+    assert [host.partition("orders", index).leader for index in range(2)] == [2, 1]
+    assert host.partition("alone").leader == 1
+
+
+def test_a_replica_that_is_not_known_to_be_elsewhere_may_be_in_the_full_directory() -> None:
+    host = ClusterHost([2])
+    host.register(1, log_dirs=2)
+    host.unfence(1)
+    host.create("orders", assignments={0: [1, 2]})
+    assert host.partition("orders").directories[0] == broker_uuid(1), "not known yet"
+    first, _ = host.image.brokers[1].log_dirs
+    host.beat(1, full_log_dirs=(first,))
+    assert host.partition("orders").leader == 2

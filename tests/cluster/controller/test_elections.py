@@ -18,7 +18,9 @@ from tidelog.protocol.topic_partition import TopicPartition
 
 def elect(host: ClusterHost, election_type: int, *partitions: tuple[str, int]) -> list[str]:
     wanted = [TopicPartition(*each) for each in partitions] or None
-    rows = host.decide(elect_leaders(election_type, wanted, host.image, host.settings))
+    rows = host.decide(
+        elect_leaders(election_type, wanted, host.image, host.settings, host.heartbeats)
+    )
     return [
         f"{row.topic}-{row.partition}: {row.error.code.name if row.error else 'ok'}" for row in rows
     ]
@@ -142,3 +144,34 @@ def test_all_topics_may_lose_records_if_the_cluster_says_so() -> None:
     host.fence(1)
     assert host.describe("orders") == "orders-0: leader 2 at epoch 1, replicas [1, 2], isr [2]"
     assert len(host.unclean_elections) == 1
+
+
+def test_leadership_does_not_go_back_to_a_preferred_replica_without_room() -> None:
+    host = ClusterHost([1, 2])
+    host.create("orders", assignments={0: [1, 2]})
+    directories = host.image.brokers[1].log_dirs
+    host.beat(1, full_log_dirs=directories)
+    assert host.partition("orders").leader == 2
+
+    def balance() -> None:
+        host.decide(balance_leaders(host.image, host.settings, host.heartbeats))
+
+    balance()
+    assert elect(host, PREFERRED_ELECTION) == ["orders-0: PREFERRED_LEADER_NOT_AVAILABLE"]
+    assert host.partition("orders").leader == 2
+    host.beat(1)
+    balance()
+    assert host.partition("orders").leader == 1
+
+
+def test_what_is_known_of_full_disks_goes_with_the_incarnation() -> None:
+    host = ClusterHost([1, 2])
+    host.create("orders", assignments={0: [1, 2]})
+    host.beat(1, full_log_dirs=host.image.brokers[1].log_dirs)
+    host.fence(1)
+    host.heartbeats.end_session(1)
+    host.register(1, incarnation=2)
+    host.unfence(1)
+    rejoin(host, "orders", 0, 2, 1)
+    host.decide(balance_leaders(host.image, host.settings, host.heartbeats))
+    assert host.partition("orders").leader == 1

@@ -7,6 +7,7 @@ from random import Random
 
 import pytest
 
+from tests.storage.log_making import make_batch
 from tidelog.cluster.controller.broker_heartbeats import BrokerHeartbeats
 from tidelog.cluster.controller.broker_lifecycle import unfence_broker
 from tidelog.cluster.controller.broker_registrations import BrokerRegistration, register_broker
@@ -21,7 +22,11 @@ from tidelog.cluster.controller.topic_changes import NewTopic
 from tidelog.cluster.controller.topic_changes import create_topics as decide_topics
 from tidelog.cluster.features import DEFAULT_LEVELS, initial_levels
 from tidelog.cluster.metadata.image import Endpoint, MetadataDelta, MetadataImage
-from tidelog.cluster.metadata.metadata_loading import DIRECTORY_NAME, MetadataLogError
+from tidelog.cluster.metadata.metadata_loading import (
+    DIRECTORY_NAME,
+    LOG_CONFIG,
+    MetadataLogError,
+)
 from tidelog.cluster.metadata.metadata_log import MetadataLog
 from tidelog.cluster.metadata.metadata_snapshot import (
     list_snapshots,
@@ -36,13 +41,19 @@ from tidelog.cluster.metadata.records.log_control import (
     BeginTransactionRecord,
     EndTransactionRecord,
 )
-from tidelog.cluster.metadata.records.settings import FeatureLevelRecord, ProducerIdsRecord
+from tidelog.cluster.metadata.records.settings import (
+    ConfigRecord,
+    FeatureLevelRecord,
+    ProducerIdsRecord,
+)
 from tidelog.cluster.metadata.records.topics import PartitionChangeRecord, RemoveTopicRecord
+from tidelog.cluster.metadata.replicated_log import RESERVE_BYTES, RESERVE_NAME, ReplicatedLog
 from tidelog.cluster.metadata.snapshotting import SnapshotOptions
 from tidelog.protocol.control_records import decode_control
 from tidelog.protocol.errors import ApiError, ErrorCode
 from tidelog.protocol.records import Record, decode_batches, encode_batch
 from tidelog.protocol.schema import Message
+from tidelog.protocol.topic_partition import TopicPartition
 from tidelog.protocol.uuids import random_uuid
 from tidelog.raft.local_node import LocalNode
 from tidelog.raft.raft_log import BOOTSTRAP_SNAPSHOT_ID, SnapshotId
@@ -50,6 +61,7 @@ from tidelog.raft.settings import QuorumSettings
 from tidelog.raft.voters import Endpoint as VoterEndpoint
 from tidelog.raft.voters import Endpoints, ReplicaKey, VoterNode, VoterSet
 from tidelog.storage.append_result import Origin
+from tidelog.storage.log_loading import open_log
 from tidelog.testing.faults import FaultyFiles, PowerCut
 from tidelog.testing.inline_world import InlineWorld
 from tidelog.world.files import Files
@@ -604,6 +616,80 @@ def test_a_full_disk_refuses_a_decision_and_nothing_has_changed(tmp_path: Path) 
     again = opened(tmp_path)
     assert set(again.image.topics_by_name) == {"orders", "payments"}
     again.close()
+
+
+def test_on_a_full_disk_decisions_take_room_from_the_reserve_and_leave_half_of_it(
+    tmp_path: Path,
+) -> None:
+    """So topics can be deleted, and a node that leads no more can hear what another decides."""
+    files = FaultyFiles(tmp_path)
+    metadata = opened(tmp_path, files)
+    create_topics(metadata, "orders")
+    metadata.fill_reserve()
+    reserve = tmp_path / DIRECTORY_NAME / RESERVE_NAME
+    assert reserve.stat().st_size == RESERVE_BYTES
+    files.space_bytes = files.used_bytes
+    topic = metadata.image.topics_by_name["orders"]
+    commit(metadata, [RemoveTopicRecord(topic_id=topic.topic_id)])
+    assert not metadata.image.topics_by_name
+    assert reserve.stat().st_size == RESERVE_BYTES - 4096
+    config = ConfigRecord(resource_type=4, resource_name="1", name="x", value="y" * 30_000)
+    with pytest.raises(ApiError) as caught:
+        for _ in range(100):
+            commit(metadata, [config])
+    assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert reserve.stat().st_size == RESERVE_BYTES // 2
+    metadata.fill_reserve()
+    assert reserve.stat().st_size == RESERVE_BYTES // 2
+    files.heal()
+    metadata.fill_reserve()
+    assert reserve.stat().st_size == RESERVE_BYTES
+    metadata.close()
+    again = opened(tmp_path)
+    assert not again.image.topics_by_name
+    again.close()
+
+
+def test_a_vote_takes_room_from_the_reserve(tmp_path: Path) -> None:
+    """A node that cannot write down an epoch hears of no leader of it."""
+    files = FaultyFiles(tmp_path)
+    metadata = opened(tmp_path, files)
+    create_topics(metadata, "orders")
+    metadata.close()
+    files.space_bytes = files.used_bytes
+    with pytest.raises(ApiError, match="No space"):
+        opened(tmp_path, files)
+    files.heal()
+    metadata = opened(tmp_path, files)
+    metadata.fill_reserve()
+    metadata.close()
+    files.space_bytes = files.used_bytes
+    again = opened(tmp_path, files)
+    assert again.is_active
+    assert set(again.image.topics_by_name) == {"orders"}
+    again.close()
+
+
+def test_a_follower_takes_room_from_all_of_the_reserve(tmp_path: Path) -> None:
+    files = FaultyFiles(tmp_path)
+    world = InlineWorld(files)
+    files.mkdir(tmp_path / "log")
+    partition = TopicPartition("__cluster_metadata", 0)
+    log = open_log(tmp_path / "log", partition, LOG_CONFIG, world=world, clean=True)
+    replicated = ReplicatedLog(world, tmp_path / "log", log)
+    replicated.reserve.fill()
+    replicated.append_as_follower(make_batch(leader_epoch=1))  # an epoch is a file of its own
+    # What an earlier life has kept is there for this one.
+    replicated = ReplicatedLog(world, tmp_path / "log", log)
+    files.space_bytes = files.used_bytes
+    with pytest.raises(ApiError):
+        while True:
+            replicated.append_as_follower(
+                make_batch(value=bytes(50_000), base_offset=log.log_end_offset, leader_epoch=1)
+            )
+    assert log.size_bytes > RESERVE_BYTES - 60_000
+    assert (tmp_path / "log" / RESERVE_NAME).stat().st_size == 0
+    assert replicated.reserve.held_bytes == 0
 
 
 def test_after_a_failed_sync_nothing_more_is_decided(tmp_path: Path) -> None:

@@ -120,6 +120,17 @@ def test_a_broker_says_which_directories_have_failed(node: RunningNode) -> None:
     assert (list(broker.log_dirs), broker.fenced) == (DIRECTORIES[1:], False)
 
 
+@pytest.mark.parametrize("version", [1, 2])
+def test_full_directories_are_told_under_a_tag_of_our_own(version: int) -> None:
+    """Kafka gives tags out one after the other; whoever does not know this one passes over it."""
+    beat = BrokerHeartbeatRequest(broker_id=2, broker_epoch=7, full_log_dirs=DIRECTORIES)
+    told = beat.encode(version)
+    assert BrokerHeartbeatRequest.decode(told, version) == beat
+    silent = BrokerHeartbeatRequest(broker_id=2, broker_epoch=7).encode(version)
+    assert told.startswith(silent[:-1]), "all that Kafka knows comes before it"
+    assert told[len(silent) :].startswith(b"\x90\x4e"), "tag 10000"
+
+
 def test_a_broker_that_leads_nothing_may_shut_down_at_once(node: RunningNode) -> None:
     epoch = register(node)
     heartbeat(node, epoch)

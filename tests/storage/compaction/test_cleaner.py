@@ -17,7 +17,14 @@ from tidelog.protocol.records import Record, decode_batches, encode_batch
 from tidelog.protocol.topic_partition import TopicPartition
 from tidelog.storage.append_result import Origin
 from tidelog.storage.compaction.cleaner import CHECKPOINT_NAME, Cleaner, measure
-from tidelog.storage.compaction.compaction import CompactionEvent, CompactionTask, run_task
+from tidelog.storage.compaction.compaction import (
+    CompactedGroup,
+    CompactionEvent,
+    CompactionTask,
+    compact,
+    run_task,
+)
+from tidelog.storage.compaction.segment_swap import begin_swap, undo_swap
 from tidelog.storage.directories.offset_checkpoint import read_offsets
 from tidelog.storage.log import Log
 from tidelog.storage.log_config import LogConfig
@@ -25,7 +32,7 @@ from tidelog.storage.log_loading import open_log
 from tidelog.testing.faults import FaultyFiles, PowerCut
 from tidelog.testing.inline_world import InlineWorker, InlineWorld
 from tidelog.testing.simulation.disk import SimulatedDisk
-from tidelog.world.files import Files
+from tidelog.world.files import Files, StrPath
 from tidelog.world.operating_system.files import OsFiles
 
 ORDERS = TopicPartition("orders", 0)
@@ -516,20 +523,168 @@ def _pass_with_error(kind: Literal["write", "sync"], step: int, left: int | None
     return disk.errors > 0
 
 
-def test_a_full_disk_ends_the_pass_and_nothing_else(tmp_path: Path) -> None:
-    files = FaultyFiles(tmp_path)
-    shop = Shop(tmp_path, files)
+class FillingUp(FaultyFiles):
+    """A disk without any room, for names neither, from its `full_after`th operation on."""
+
+    full_after: int | None = None
+
+    def _change(self, path: StrPath, *, is_sync: bool = False) -> None:
+        if self.full_after is not None and self.operations >= self.full_after:
+            self.has_room_for_names = False
+            self.space_bytes = self.used_bytes
+        super()._change(path, is_sync=is_sync)
+
+    def heal(self) -> None:
+        self.full_after = None
+        super().heal()
+
+
+def names_left(log: Log) -> list[str]:
+    """Files of a swap that should be done or undone."""
+    return [name for name in os.listdir(log.directory) if name.endswith((".cleaned", ".swap"))]
+
+
+def shop_that_fills_up(root: Path, step: int) -> tuple[Shop, FillingUp]:
+    files = FillingUp(root)
+    shop = Shop(root, files)
     log = shop.open()
     write_history(log)
-    files.space_bytes = files.used_bytes + 10
+    files.full_after = files.operations + step
+
+    def fail(log: Log, error: OSError) -> None:
+        raise AssertionError(f"the directory is taken offline: {error}")
+
+    log.on_storage_error = fail
+    return shop, files
+
+
+def test_a_disk_that_is_full_from_any_step_on_leaves_the_log_as_it_was(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    refused = 0
+    for step in range(operations_of_a_pass(tmp_path / "whole") + 1):
+        caplog.clear()
+        shop, files = shop_that_fills_up(tmp_path / f"step-{step}", step)
+        log = shop.logs[ORDERS]
+        before = [segment.base_offset for segment in log.segments]
+        shop.cleaner.tick(0)
+        assert visible(log, files) == EXPECTED, step
+        assert not names_left(log), step
+        if not shop.cleaner.counts.passes:
+            refused += 1
+            assert [segment.base_offset for segment in log.segments] == before, step
+            shop.cleaner.tick(0)
+            told = [each.getMessage() for each in caplog.records]
+            assert len(told) == 1, step
+            assert "compaction waits until the disk has room" in told[0]
+            files.heal()
+            shop.cleaner.tick(0)
+        assert shop.cleaner.counts.passes == 1, step
+        assert visible(log, files) == EXPECTED, step
+        assert len(log.segments) < len(before), step
+        assert not names_left(log), step
+        files.heal()
+        reopened = Shop(files.root, files).open()
+        assert visible(reopened, files) == EXPECTED, step
+    assert refused > 10
+
+
+@pytest.mark.parametrize("left", [1, 2, 3, 5, 8])
+def test_a_power_cut_while_a_full_disk_refuses_a_pass_leaves_one_valid_log(
+    tmp_path: Path, left: int
+) -> None:
+    for step in range(operations_of_a_pass(tmp_path / "whole") + 1):
+        shop, files = shop_that_fills_up(tmp_path / f"step-{step}", step)
+        files.cut_after = files.operations + step + left
+        with suppress(PowerCut):
+            shop.cleaner.tick(0)
+        for seed in range(2):
+            target = tmp_path / f"step-{step}-after-{seed}"
+            recovered = Shop(target, files.power_cut(target, seed))
+            log = recovered.open()
+            assert log.log_end_offset == 10, (step, seed)
+            assert visible(log, recovered.files) == EXPECTED, (step, seed)
+            assert not names_left(log), (step, seed)
+
+
+class WithoutWayBack(FaultyFiles):
+    """A directory that has no room for the names that a swap began with."""
+
+    is_full = False
+
+    def rename(self, source: StrPath, target: StrPath, /) -> None:
+        if self.is_full and str(target).endswith(".cleaned"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(target))
+        super().rename(source, target)
+
+
+def test_a_swap_is_undone_without_room_for_the_names_it_began_with(tmp_path: Path) -> None:
+    """After each operation of that the power goes: what is left of the swap must not count."""
+    step = 0
+    while True:
+        files = WithoutWayBack(tmp_path / f"step-{step}")
+        shop = Shop(files.root, files)
+        log = shop.open()
+        write_history(log)
+        shop.worker.holds = True
+        shop.cleaner.tick(0)
+        [(task, _)] = shop.worker.held
+        group = next(each for each in compact(task, files, ignore_bytes))
+        assert isinstance(group, CompactedGroup)
+        begin_swap(files, log.directory, group.base_offset)
+        files.is_full = True
+        files.cut_after = files.operations + step
+        is_undone = True
+        try:
+            undo_swap(files, log.directory, group.base_offset)
+        except PowerCut:
+            is_undone = False
+        files.is_full = False
+        for seed in range(4):
+            target = tmp_path / f"step-{step}-after-{seed}"
+            recovered = Shop(target, files.power_cut(target, seed))
+            assert visible(recovered.open(), recovered.files) == EXPECTED, (step, seed)
+            assert not names_left(recovered.logs[ORDERS]), (step, seed)
+        if is_undone:
+            break
+        step += 1
+    assert step > 3
+
+
+def test_a_log_that_lacks_room_waits_behind_those_that_may_find_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is the dirtiest, so without that nothing else would be cleaned."""
+    files = FaultyFiles(tmp_path)
+    shop = Shop(tmp_path, files)
+    large, small = shop.open(), shop.open(TopicPartition("orders", 1))
+    for number in range(20):
+        append(large, (b"k%d" % number, bytes(1000)))
+    large.roll(0)
+    append(small, (b"k", b"0"), timestamp=1000)
+    small.roll(0)
     shop.cleaner.tick(0)
-    assert shop.cleaner.counts.abandoned_passes == 1
-    assert visible(log, files) == EXPECTED
+    shop.cleaner.tick(0)
+    for batch in range(3):  # one record of each goes
+        keys = [b"twice", *(b"%d-%d" % (batch, number) for number in range(8))]
+        append(large, *((key, bytes(900)) for key in keys))
+    append(small, (b"k", b"1"))
+    for log in (large, small):
+        log.roll(0)
+    first = shop.cleaner.dirtiest(0)
+    assert first is not None
+    assert first.log is large
+    passes = shop.cleaner.counts.passes
+    files.space_bytes = files.used_bytes + 2000
+    for _ in range(2):
+        shop.cleaner.tick(0)
+    assert shop.cleaner.counts.passes == passes + 1
+    assert len(read(small, files)) == 1
+    assert shop.cleaner.dirtiest(0) is not None
     files.heal()
     shop.cleaner.tick(0)
-    assert shop.cleaner.counts.passes == 1
-    assert visible(log, files) == EXPECTED
-    assert not [name for name in os.listdir(log.directory) if name.endswith(".cleaned")]
+    assert shop.cleaner.counts.passes == passes + 2
+    assert shop.cleaner.dirtiest(0) is None
 
 
 def test_a_disk_that_does_not_read_the_checkpoint_is_told_of_and_other_logs_are_cleaned(

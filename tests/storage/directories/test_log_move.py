@@ -1,6 +1,7 @@
 """Moving a log to another directory: what is there stays there, whatever happens meanwhile."""
 
 import errno
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from tidelog.storage.log import Log
 from tidelog.storage.log_config import LogConfig
 from tidelog.storage.log_store import LogStore
 from tidelog.testing.faults import FaultyFiles, PowerCut
+from tidelog.world.files import StrPath
 
 SEGMENTED = LogConfig(segment_bytes=400)
 
@@ -176,6 +178,43 @@ def test_a_destination_that_is_full_leaves_the_log_where_it_is(tmp_path: Path) -
     store = open_store(tmp_path / "1", tmp_path / "2", files=files)
     assert values_of(store.logs[ORDERS]) == [b"a", b"b"]
     store.close()
+
+
+def test_a_destination_without_room_for_the_name_leaves_the_log_where_it_is(
+    tmp_path: Path,
+) -> None:
+    files = WithoutRoomForTheName(tmp_path)
+    store = open_store(tmp_path / "1", tmp_path / "2", files=files)
+    log = store.create(ORDERS, TOPIC_ID, SEGMENTED)
+    append(log, b"a")
+    store.commit()
+    files.refused = other_directory(store) / "orders-0"
+    store.move(ORDERS, files.refused.parent)
+    settle(store)
+    assert files.refusals == 1
+    assert store.logs[ORDERS] is log
+    assert all(state.online for state in store.directories)
+    append(log, b"b")
+    store.commit()
+    files.refused = None
+    store.move(ORDERS, other_directory(store))
+    settle(store)
+    assert values_of(store.logs[ORDERS]) == [b"a", b"b"]
+    assert store.logs[ORDERS] is not log
+    store.close()
+
+
+class WithoutRoomForTheName(FaultyFiles):
+    """A directory that has no room for one name."""
+
+    refused: Path | None = None
+    refusals = 0
+
+    def rename(self, source: StrPath, target: StrPath, /) -> None:
+        if target == self.refused:
+            self.refusals += 1
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(target))
+        super().rename(source, target)
 
 
 def test_an_origin_that_breaks_does_not_take_the_destination_along(tmp_path: Path) -> None:

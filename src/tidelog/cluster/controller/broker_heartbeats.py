@@ -3,15 +3,15 @@
 This is soft state: it is in no record, and a controller that takes over begins without it. A broker
 that was not fenced then is taken to have just been heard of, or it would never be fenced if it had
 died with the controller before (KAFKA-13841). Whether a broker is fenced or shutting down is in the
-image; here is when it was last heard of, how far its image is, and up to which offset the others'
-images have to be before it may stop.
+image; here is when it was last heard of, how far its image is, up to which offset the others'
+images have to be before it may stop, and which of its log directories are full.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
 
-from tidelog.cluster.metadata.image import BrokerImage, MetadataImage
+from tidelog.cluster.metadata.image import BrokerImage, MetadataImage, PartitionImage
 
 SESSION_TIMEOUT_MS = 9000  # Kafka's default of broker.session.timeout.ms
 UNKNOWN_OFFSET = -1
@@ -24,6 +24,7 @@ class _Session:
     __slots__ = (
         "controlled_shutdown_offset",
         "epoch",
+        "full_log_dirs",
         "is_connected",
         "last_contact_ms",
         "metadata_offset",
@@ -34,6 +35,7 @@ class _Session:
         self.is_connected = False  # the connection of its last heartbeat to this controller stands
         self.last_contact_ms: int | None = None  # None: not heard of, so there is no session
         self.metadata_offset = UNKNOWN_OFFSET
+        self.full_log_dirs: Collection[bytes] = ()
         self.controlled_shutdown_offset: int | None = None
 
 
@@ -65,12 +67,33 @@ class BrokerHeartbeats:
             session = self._sessions[broker_id] = _Session(epoch)
         return session
 
-    def heard_of(self, broker: BrokerImage, metadata_offset: int, now_ms: int) -> None:
+    def heard_of(
+        self,
+        broker: BrokerImage,
+        metadata_offset: int,
+        now_ms: int,
+        full_log_dirs: Collection[bytes] = (),
+    ) -> None:
         """A heartbeat of this incarnation has come."""
         session = self._session(broker.broker_id, broker.epoch)
         session.last_contact_ms = now_ms
         session.metadata_offset = metadata_offset
+        session.full_log_dirs = full_log_dirs
         session.is_connected = True
+
+    def lacks_room(self, partition: PartitionImage, broker: BrokerImage) -> bool:
+        """Whether the broker has said that the directory of its replica is full.
+
+        While it is not known where the replica is, it may be in any that is full: to let another
+        lead without need does no harm.
+        """
+        session = self._sessions.get(broker.broker_id)
+        if session is None or session.epoch != broker.epoch or not session.full_log_dirs:
+            return False
+        directory = partition.directory_of(broker.broker_id)
+        if directory is not None and directory in broker.log_dirs:
+            return directory in session.full_log_dirs
+        return True
 
     def disconnected(self, broker_id: int, epoch: int) -> None:
         """The connection over which this incarnation sent its heartbeats has closed."""

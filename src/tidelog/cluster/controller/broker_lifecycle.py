@@ -15,7 +15,11 @@ from typing import NamedTuple
 from tidelog.cluster.controller.broker_heartbeats import BrokerHeartbeats
 from tidelog.cluster.controller.controller_settings import ControllerSettings
 from tidelog.cluster.controller.decision import Decision
-from tidelog.cluster.controller.directory_changes import directories_cordoned, directories_failed
+from tidelog.cluster.controller.directory_changes import (
+    directories_cordoned,
+    directories_failed,
+    leave_full_directories,
+)
 from tidelog.cluster.controller.leadership import broker_comes, broker_goes, leads_anything
 from tidelog.cluster.controller.partition_changes import PartitionChanges
 from tidelog.cluster.controller.registered_brokers import check_broker_epoch, registered_broker
@@ -33,6 +37,7 @@ class Heartbeat(NamedTuple):
     wants_shut_down: bool = False
     offline_log_dirs: tuple[bytes, ...] = ()
     cordoned_log_dirs: tuple[bytes, ...] | None = None  # None: it does not know yet
+    full_log_dirs: tuple[bytes, ...] = ()
 
 
 class BrokerState(NamedTuple):
@@ -66,20 +71,22 @@ def heartbeat(
     `next_offset` is the offset at which the first record of this decision will stand.
     """
     broker = check_broker_epoch(beat.broker_id, beat.epoch, image)
-    heartbeats.heard_of(broker, beat.metadata_offset, now_ms)
+    heartbeats.heard_of(broker, beat.metadata_offset, now_ms, beat.full_log_dirs)
     changed = _change_directories(beat, broker, image, settings)
     # What follows is decided without the directories that have failed.
     image = changed.applied_to(image)
     broker = image.brokers[beat.broker_id]
     is_caught_up = beat.metadata_offset >= broker.epoch
     becomes = _next_state(beat, broker, image, heartbeats, is_caught_up=is_caught_up)
-    changes = PartitionChanges(image, settings)
+    changes = PartitionChanges(image, settings, heartbeats)
     if becomes in (_Next.FENCED, _Next.SHUTDOWN_NOW):
         if not broker.fenced:
             _fence(broker, changes)
     elif becomes is _Next.UNFENCED:
         if broker.fenced:
             _unfence(broker, changes)
+        elif beat.full_log_dirs:
+            leave_full_directories(broker, changes)
     else:
         _shut_down(broker, changes)
         records = len(changed.records) + len(changes.records)

@@ -1,4 +1,4 @@
-"""Log directories that fail or are cordoned, and replicas that are put into directories."""
+"""Log directories that fail, are full or are cordoned, and replicas that are put into them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def directories_failed(
         (
             (topic, partition)
             for topic, partition in all_partitions(image)
-            if replica_directory(partition, broker.broker_id) in failed
+            if partition.directory_of(broker.broker_id) in failed
         ),
         changes,
     )
@@ -45,11 +45,15 @@ def directories_failed(
         )
 
 
-def replica_directory(partition: PartitionImage, broker_id: int) -> bytes | None:
-    """Where the broker's replica is; None where it has none, or that is not known."""
-    if broker_id not in partition.replicas or not partition.directories:
-        return None
-    return partition.directories[partition.replicas.index(broker_id)]
+def leave_full_directories(broker: BrokerImage, changes: PartitionChanges) -> None:
+    """Has others lead what the broker leads and cannot append to, where one in sync has room.
+
+    The broker stays in sync until it lags behind the new leader, and is again when it has room.
+    """
+    rules = changes.rules
+    for topic, partition in all_partitions(rules.image):
+        if partition.leader == broker.broker_id and rules.lacks_room(partition, broker):
+            changes.add(PartitionChange(topic, partition, rules))
 
 
 def directories_cordoned(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from tidelog.cluster.controller.broker_heartbeats import BrokerHeartbeats
 from tidelog.cluster.controller.controller_settings import ControllerSettings
 from tidelog.cluster.controller.decision import Decision, check_record_limit
 from tidelog.cluster.controller.leadership import all_partitions
@@ -35,11 +36,15 @@ def elect_leaders(
     partitions: Sequence[TopicPartition] | None,
     image: MetadataImage,
     settings: ControllerSettings,
+    heartbeats: BrokerHeartbeats | None = None,
 ) -> Decision[list[PartitionRow]]:
-    """Elects leaders for these partitions, or (None) wherever an election changes something."""
+    """Elects leaders for these partitions, or (None) wherever an election changes something.
+
+    A preferred leader that lacks room, as `heartbeats` know, is not available.
+    """
     if election_type not in (PREFERRED_ELECTION, UNCLEAN_ELECTION):
         raise ApiError(ErrorCode.INVALID_REQUEST, f"there is no election type {election_type}")
-    changes = PartitionChanges(image, settings)
+    changes = PartitionChanges(image, settings, heartbeats)
     rows = []
     for name, index in _all_names(image) if partitions is None else partitions:
         try:
@@ -98,14 +103,15 @@ def _elect(topic_name: str, index: int, election_type: int, changes: PartitionCh
 def balance_leaders(
     image: MetadataImage,
     settings: ControllerSettings,
+    heartbeats: BrokerHeartbeats | None = None,
     *,
     elections_max: int = ELECTIONS_PER_RUN_MAX,
 ) -> Decision[bool]:
-    """Gives leadership back to preferred leaders that are in sync.
+    """Gives leadership back to preferred leaders that are in sync and have room.
 
     The result says whether there may be more to do than one decision holds.
     """
-    changes = PartitionChanges(image, settings)
+    changes = PartitionChanges(image, settings, heartbeats)
     for topic, partition in all_partitions(image):
         if partition.leader == partition.preferred_leader:
             continue

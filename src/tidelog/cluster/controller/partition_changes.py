@@ -5,7 +5,8 @@ or none when it changes nothing. It keeps the rules that hold for every change:
 
 - A reassignment whose new replicas are in sync is completed.
 - The leader is an in-sync replica, or an *eligible leader replica* (ELR, KIP-966) when none is in
-  sync; the last known leader or any live replica only where that is counted as unclean.
+  sync; the last known leader or any live replica only where that is counted as unclean. Of several,
+  one that has room on its disk, as far as the decision knows.
 - While fewer replicas than min.insync.replicas are in sync nothing is committed, so those that
   leave the in-sync set then have all that is committed: they become eligible. When enough are in
   sync again, nobody is eligible any more. A replica whose broker stopped uncleanly may have lost
@@ -21,6 +22,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
+from tidelog.cluster.controller.broker_heartbeats import BrokerHeartbeats
 from tidelog.cluster.controller.controller_settings import ControllerSettings
 from tidelog.cluster.controller.decision import UncleanElection
 from tidelog.cluster.controller.log_directories import default_directory
@@ -32,6 +34,7 @@ from tidelog.cluster.features import (
 )
 from tidelog.cluster.metadata.image import (
     NO_LEADER,
+    BrokerImage,
     LeaderRecoveryState,
     MetadataImage,
     PartitionImage,
@@ -75,8 +78,14 @@ class TopicRules(NamedTuple):
 class PartitionRules:
     """What an image says about changes of partitions; settings are looked up once per topic."""
 
-    def __init__(self, image: MetadataImage, settings: ControllerSettings) -> None:
+    def __init__(
+        self,
+        image: MetadataImage,
+        settings: ControllerSettings,
+        heartbeats: BrokerHeartbeats | None = None,
+    ) -> None:
         self.image = image
+        self._heartbeats = heartbeats
         level = image.metadata_version
         self.knows_directories = level >= MV_LOG_DIRECTORIES
         self.isr_shrink_raises_epoch = level < MV_ISR_SHRINK_KEEPS_EPOCH
@@ -94,12 +103,26 @@ class PartitionRules:
             )
         return rules
 
+    def lacks_room(self, partition: PartitionImage, broker: BrokerImage) -> bool:
+        """Whether the disk of the broker's replica is known to be full."""
+        heartbeats = self._heartbeats
+        return heartbeats is not None and heartbeats.lacks_room(partition, broker)
+
 
 class PartitionChanges:
-    """The records of one decision about partitions, and the unclean elections among them."""
+    """The records of one decision about partitions, and the unclean elections among them.
 
-    def __init__(self, image: MetadataImage, settings: ControllerSettings) -> None:
-        self.rules = PartitionRules(image, settings)
+    Without `heartbeats` it does not know whose disk is full. A leader whose disk is says so with
+    the next of them.
+    """
+
+    def __init__(
+        self,
+        image: MetadataImage,
+        settings: ControllerSettings,
+        heartbeats: BrokerHeartbeats | None = None,
+    ) -> None:
+        self.rules = PartitionRules(image, settings, heartbeats)
         self.records: list[Message] = []
         self.unclean_elections: list[UncleanElection] = []
 
@@ -240,13 +263,18 @@ class PartitionChange:
         current = self.before.leader
         if self.election is Election.PREFERRED:
             preferred = replicas[0]
-            if preferred in sound and self._is_acceptable(preferred):
+            if preferred in sound and self._is_acceptable(preferred) and self._has_room(preferred):
                 return Elected(preferred, False)
-        if current in sound and current in replicas and self._is_acceptable(current):
-            return Elected(current, False)
-        for replica in replicas:
+        candidates = (current, *replicas) if current in replicas else replicas
+        without_room = NO_LEADER
+        for replica in candidates:
             if replica in sound and self._is_acceptable(replica):
-                return Elected(replica, False)
+                if self._has_room(replica):
+                    return Elected(replica, False)
+                if without_room == NO_LEADER:
+                    without_room = replica
+        if without_room != NO_LEADER:
+            return Elected(without_room, False)
         if not sound:
             # Known since the in-sync set was empty, which may be from before the feature was
             # turned off.
@@ -270,10 +298,11 @@ class PartitionChange:
             return False
         if not (broker.is_active if self.can_lead is None else self.can_lead(replica)):
             return False
-        if not before.directories or replica not in before.replicas:
-            return True
-        directory = before.directories[before.replicas.index(replica)]
-        return is_online(directory, broker.log_dirs)
+        directory = before.directory_of(replica)
+        return directory is None or is_online(directory, broker.log_dirs)
+
+    def _has_room(self, replica: int) -> bool:
+        return not self.rules.lacks_room(self.before, self.rules.image.brokers[replica])
 
     def _last_known_leader(self, leader_change: int, *, is_held: bool) -> tuple[int, ...]:
         """Who led when the partition last had a leader, or else was the last that had everything;

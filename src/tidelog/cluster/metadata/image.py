@@ -81,6 +81,12 @@ class PartitionImage(NamedTuple):
     def is_reassigning(self) -> bool:
         return bool(self.removing_replicas or self.adding_replicas)
 
+    def directory_of(self, broker_id: int) -> bytes | None:
+        """Where the broker's replica is; None where it has none, or that is not known."""
+        if broker_id not in self.replicas or not self.directories:
+            return None
+        return self.directories[self.replicas.index(broker_id)]
+
 
 class TopicImage(NamedTuple):
     """A topic; the partition with id i is `partitions[i]`."""

@@ -268,6 +268,14 @@ class MetadataLog:
             for promise in (first, self._newest_committed):
                 promise.result()
 
+    def fill_reserve(self) -> None:
+        """To be called about once a second: keeps room for when the disk is full."""
+        try:
+            self._replicated.reserve.fill()
+        except OSError as error:
+            # What is wrong with the disk, an append or a sync will say.
+            logger.debug("no reserve of room in %s: %s", self.directory, error)
+
     # What the quorum says: quorum_member.QuorumListener
 
     def committed(self, high_watermark: int) -> None:

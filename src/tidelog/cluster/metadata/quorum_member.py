@@ -47,7 +47,7 @@ from tidelog.raft.replica import Replica
 from tidelog.raft.settings import QuorumSettings
 from tidelog.raft.states import NEVER_MS
 from tidelog.raft.voters import Destination, VoterSet
-from tidelog.storage.files import read_file, replace_file
+from tidelog.storage.files import NO_SPACE, read_file, replace_file
 from tidelog.storage.flush import Flush
 from tidelog.world import World
 from tidelog.world.workers import Worker
@@ -368,6 +368,10 @@ class QuorumMember:
             self.persist_error = error
             if error is None:
                 self.replica.persisted(self._now_ms())
+                return
+            if error.errno in NO_SPACE and self._log.make_room(len(content)):
+                # Without its vote a node hears of no leader, and of nothing that one decides.
+                self._persist(output)
                 return
             # Nobody has heard of it yet, and the file is written anew each time.
             logger.error("%s cannot be written, trying again: %s", self._state_path, error)

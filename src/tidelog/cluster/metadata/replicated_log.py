@@ -3,6 +3,10 @@
 Appends and truncations reach the page cache; `prepare_sync` gathers, on the loop thread, the files
 that a worker has to sync so that they last. Snapshots are listed when they are whole: those that a
 start found, those that this node has taken, and those that were received from the leader.
+
+The log has a reserve of room, for what ends the want of it when the disk is full: a topic is
+deleted, another node leads a partition, and a node hears of either. All of that is said in this
+log. A leader leaves half of the reserve, for it may have to follow another.
 """
 
 from __future__ import annotations
@@ -10,6 +14,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 from tidelog.cluster.metadata.metadata_snapshot import (
     list_snapshots,
@@ -20,11 +25,16 @@ from tidelog.protocol.errors import ApiError, ErrorCode
 from tidelog.protocol.record_batch import Buffer
 from tidelog.raft.raft_log import SnapshotId
 from tidelog.storage.append_result import Origin
-from tidelog.storage.files import OpenFile, write_file, write_fully
+from tidelog.storage.files import NO_SPACE, OpenFile, write_file, write_fully
 from tidelog.storage.log import Log
+from tidelog.storage.space_reserve import SpaceReserve
 from tidelog.world import World
 
+RESERVE_NAME = "space.reserve"
+RESERVE_BYTES = 1 << 20
 _NO_SEGMENT = -1
+
+Result = TypeVar("Result")
 
 
 class ReplicatedLog:
@@ -39,6 +49,7 @@ class ReplicatedLog:
         # Base offset of the newest segment whose file is known to last, with all before it.
         self._synced_segment = _NO_SEGMENT
         self._received: tuple[SnapshotId, int] | None = None  # what is being received, and its size
+        self.reserve = SpaceReserve(world.files, directory / RESERVE_NAME, RESERVE_BYTES)
         for snapshot_id in list_snapshots(world.files, directory):
             if snapshot_id.offset >= log.log_start_offset:
                 self._list(snapshot_id)
@@ -65,13 +76,39 @@ class ReplicatedLog:
         return b"" if found.file_slice is None else found.file_slice.read(self._files)
 
     def append_as_leader(self, batches: bytearray, epoch: int) -> int:
-        result = self.log.append_as_leader(
-            memoryview(batches), epoch, self._clock(), origin=Origin.RAFT
-        )
-        return result.last_offset + 1
+        def append() -> int:
+            result = self.log.append_as_leader(
+                memoryview(batches), epoch, self._clock(), origin=Origin.RAFT
+            )
+            return result.last_offset + 1
+
+        return self._with_reserve(append, len(batches), kept_bytes=RESERVE_BYTES // 2)
 
     def append_as_follower(self, batches: Buffer) -> None:
-        self.log.append_as_follower(memoryview(batches))
+        self._with_reserve(
+            lambda: self.log.append_as_follower(memoryview(batches)), len(batches), kept_bytes=0
+        )
+
+    def _with_reserve(
+        self, append: Callable[[], Result], size_bytes: int, *, kept_bytes: int
+    ) -> Result:
+        """Appends, again with room from the reserve for as long as the disk is too full for it."""
+        while True:
+            try:
+                return append()
+            except ApiError as error:
+                refusal = error.__cause__
+                if not isinstance(refusal, OSError) or refusal.errno not in NO_SPACE:
+                    raise
+                if not self.make_room(size_bytes, kept_bytes=kept_bytes):
+                    raise
+
+    def make_room(self, size_bytes: int, *, kept_bytes: int = 0) -> bool:
+        """Gives back some of the reserve; False when no more than `kept_bytes` are left of it."""
+        try:
+            return self.reserve.give_back(size_bytes, kept_bytes=kept_bytes)
+        except OSError:
+            return False  # what is wrong with the disk, an append or a sync says
 
     def truncate_to(self, offset: int) -> None:
         # It has no journal, so all of it happens here.

@@ -1,6 +1,19 @@
-"""BrokerHeartbeat (key 63): a broker is alive, and says whether it serves or wants to stop."""
+"""BrokerHeartbeat (key 63): a broker is alive, and says whether it serves or wants to stop.
 
-from tidelog.protocol.schema import BOOL, INT16, INT32, INT64, UUID, Array, Message, field
+`full_log_dirs` is Tidelog's own: a controller that does not know it leaves it aside.
+"""
+
+from tidelog.protocol.schema import (
+    BOOL,
+    INT16,
+    INT32,
+    INT64,
+    OWN_TAGS_FROM,
+    UUID,
+    Array,
+    Message,
+    field,
+)
 
 
 class BrokerHeartbeatRequest(Message, api_key=63, versions="0-2", flexible="0+"):
@@ -13,6 +26,7 @@ class BrokerHeartbeatRequest(Message, api_key=63, versions="0-2", flexible="0+")
     cordoned_log_dirs: list[bytes] | None = field(
         Array(UUID), "2+", nullable="2+", default=None, tag=1, tagged="2+"
     )
+    full_log_dirs: list[bytes] = field(Array(UUID), "1+", tag=OWN_TAGS_FROM, tagged="1+")
 
 
 class BrokerHeartbeatResponse(Message, api_key=63, versions="0-2", flexible="0+"):

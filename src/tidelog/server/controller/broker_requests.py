@@ -109,6 +109,7 @@ def _heartbeat(
             cordoned_log_dirs=(
                 None if body.cordoned_log_dirs is None else tuple(body.cordoned_log_dirs)
             ),
+            full_log_dirs=tuple(body.full_log_dirs),
         ),
         controller.latest,
         controller.settings,

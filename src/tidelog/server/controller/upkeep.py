@@ -124,7 +124,7 @@ class ControllerUpkeep:
     # Elections
 
     def _balance(self) -> None:
-        self._elect(balance_leaders)
+        self._elect(partial(balance_leaders, heartbeats=self._controller.heartbeats))
 
     def _elect_uncleanly(self) -> None:
         self._elect(elect_unclean_leaders)

@@ -9,12 +9,12 @@ import os
 from pathlib import Path
 
 from tidelog.protocol.record_batch import BatchHeader
+from tidelog.storage.compaction.segment_swap import undo_swap
 from tidelog.storage.files import write_fully
 from tidelog.storage.segment.file_names import (
     CLEANED_SUFFIX,
     LOG_SUFFIX,
     OFFSET_INDEX_SUFFIX,
-    SWAP_SUFFIX,
     TIME_INDEX_SUFFIX,
     TRANSACTION_INDEX_SUFFIX,
     segment_path,
@@ -25,30 +25,10 @@ from tidelog.storage.segment.transaction_index import AbortedTransaction, Transa
 from tidelog.world.files import Files
 
 _BUFFER_BYTES = 1 << 20
-_INDEX_SUFFIXES = (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
 
 
 def cleaned_path(directory: Path, base_offset: int, suffix: str) -> Path:
     return segment_path(directory, base_offset, suffix + CLEANED_SUFFIX)
-
-
-def discard_cleaned(files: Files, directory: Path, base_offset: int) -> None:
-    """Removes the `.cleaned` and `.swap` files of one segment, whichever exist.
-
-    Only for a segment whose place the old ones still have. The `.log` is `.cleaned` until all the
-    others are gone: after a crash nothing that is left counts.
-    """
-    log_path = segment_path(directory, base_offset, LOG_SUFFIX + CLEANED_SUFFIX)
-    swap = segment_path(directory, base_offset, LOG_SUFFIX + SWAP_SUFFIX)
-    if files.exists(swap):
-        files.rename(swap, log_path)
-    for suffix in _INDEX_SUFFIXES:
-        for stage in (SWAP_SUFFIX, CLEANED_SUFFIX):
-            path = segment_path(directory, base_offset, suffix + stage)
-            if files.exists(path):
-                files.unlink(path)
-    if files.exists(log_path):
-        files.unlink(log_path)
 
 
 class CleanedSegment:
@@ -63,7 +43,7 @@ class CleanedSegment:
         index_interval_bytes: int,
         index_bytes_max: int,
     ) -> None:
-        discard_cleaned(files, directory, base_offset)
+        undo_swap(files, directory, base_offset)
         self._files = files
         self._directory = directory
         self.base_offset = base_offset
@@ -117,7 +97,7 @@ class CleanedSegment:
     def discard(self) -> None:
         """Removes whatever there is of the segment."""
         self._close()
-        discard_cleaned(self._files, self._directory, self.base_offset)
+        undo_swap(self._files, self._directory, self.base_offset)
 
     def _path(self, suffix: str) -> Path:
         return cleaned_path(self._directory, self.base_offset, suffix)

@@ -4,6 +4,9 @@ Everything here runs on the loop thread and is cheap: the work per record is in 
 which an `Isolated` worker carries out elsewhere, and what has to be synced is synced by the `disk`
 worker. One pass is under way at a time. Where each log's dirty part
 begins is kept in `cleaner-offset-checkpoint`, a file per log directory in Kafka's format.
+
+A pass needs room for what it writes before it gives any back. When the disk is full its log stays
+as it was, and is tried again when no other log is due: a smaller one may find room, and make some.
 """
 
 from __future__ import annotations
@@ -16,7 +19,6 @@ from pathlib import Path
 
 from tidelog.protocol.topic_partition import TopicPartition
 from tidelog.storage.compaction.batch_filter import LastRecord
-from tidelog.storage.compaction.cleaned_segment import discard_cleaned
 from tidelog.storage.compaction.compaction import (
     CompactedGroup,
     CompactionEnd,
@@ -25,9 +27,9 @@ from tidelog.storage.compaction.compaction import (
     CompactionTask,
     SourceSegment,
 )
-from tidelog.storage.compaction.segment_swap import begin_swap
+from tidelog.storage.compaction.segment_swap import begin_swap, undo_swap
 from tidelog.storage.directories.offset_checkpoint import read_offsets, write_offsets
-from tidelog.storage.files import CorruptFileError
+from tidelog.storage.files import NO_SPACE, CorruptFileError
 from tidelog.storage.log import Log
 from tidelog.storage.segment.segment import Segment
 from tidelog.world.files import Files
@@ -163,6 +165,8 @@ class Cleaner:
         self.counts = CleaningCounts()
         self.uncleanable: dict[Log, str] = {}
         """Logs whose cleaning failed for good, with the problem; they are left as they are."""
+        self._lacking_room: dict[Log, None] = {}  # the one that was tried last comes last
+        self._told_of_full: set[Path] = set()  # directories, until a pass gets through
 
     @property
     def is_busy(self) -> bool:
@@ -181,7 +185,10 @@ class Cleaner:
         return self._pass is not None
 
     def dirtiest(self, now_ms: int) -> DirtyLog | None:
-        """The log to clean next; None when none is dirty enough."""
+        """The log to clean next; None when none is dirty enough.
+
+        Of those for which the disk had no room, when no other is due, the one that waits longest.
+        """
         candidates = []
         self.counts.dirtiest_ratio = 0.0
         for log in list(self._logs.values()):
@@ -197,7 +204,15 @@ class Cleaner:
             self.counts.dirtiest_ratio = max(self.counts.dirtiest_ratio, dirty.cleanable_ratio)
             if dirty.is_due:
                 candidates.append(dirty)
-        return max(candidates, key=lambda dirty: dirty.cleanable_ratio, default=None)
+        waiting = list(self._lacking_room)
+        return max(
+            candidates,
+            key=lambda dirty: (
+                -waiting.index(dirty.log) if dirty.log in waiting else 1,
+                dirty.cleanable_ratio,
+            ),
+            default=None,
+        )
 
     def _look_at(self, log: Log, now_ms: int) -> DirtyLog:
         """How dirty a log is; one that would be due if more of it were synced is to be synced."""
@@ -300,6 +315,8 @@ class Cleaner:
                 return
             if not is_replaced:
                 self._abandon(current, group)
+            if error is not None and self._is_current(log):
+                self._refused(log, error)
 
         def stage() -> None:
             begin_swap(self._files, log.directory, group.base_offset)
@@ -315,7 +332,7 @@ class Cleaner:
         current.is_abandoned = True
         directory = current.log.directory
         try:
-            discard_cleaned(self._files, directory, group.base_offset)
+            undo_swap(self._files, directory, group.base_offset)
         except OSError as error:
             logger.warning("cannot remove the .cleaned files in %s: %s", directory, error)
 
@@ -326,6 +343,7 @@ class Cleaner:
             return
         log = current.log
         directory = log.directory.parent
+        self._lacking_room.pop(log, None)
         checkpoint = self._checkpoint(directory)
         checkpoint[log.topic_partition] = end.next_dirty_offset
         for gone in [name for name in checkpoint if name not in self._logs]:
@@ -333,7 +351,13 @@ class Cleaner:
         content = dict(checkpoint)
 
         def saved(error: OSError | None) -> None:
-            if error is not None:
+            if error is None:
+                if directory in self._told_of_full:
+                    self._told_of_full.remove(directory)
+                    logger.info("%s: compaction goes on", directory)
+            elif error.errno in NO_SPACE:
+                self._tell_of_full(directory, error)
+            else:
                 logger.warning("cannot write %s in %s: %s", CHECKPOINT_NAME, directory, error)
             self.counts.passes += 1
             self._pass = None
@@ -355,8 +379,35 @@ class Cleaner:
                 if self._is_current(other)
             }
             self.uncleanable[log] = failure.problem
+        elif failure.lacks_room:
+            self._lacks_room(log, failure.problem)
         elif self._is_current(log):
             logger.warning("compaction of %s ended early: %s", log.topic_partition, failure.problem)
+
+    def _refused(self, log: Log, error: OSError) -> None:
+        """The disk did not let a finished segment take the place of old ones."""
+        if error.errno in NO_SPACE:
+            self._lacks_room(log, error)
+        else:
+            _tell_of_disk(log, error)
+
+    def _lacks_room(self, log: Log, problem: str | OSError) -> None:
+        self._lacking_room.pop(log, None)
+        self._lacking_room = {
+            other: None for other in self._lacking_room if self._is_current(other)
+        }
+        self._lacking_room[log] = None
+        self._tell_of_full(log.directory.parent, problem)
+
+    def _tell_of_full(self, directory: Path, problem: str | OSError) -> None:
+        """Once, or a full disk would fill the log too."""
+        if directory not in self._told_of_full:
+            self._told_of_full.add(directory)
+            logger.warning(
+                "%s: compaction waits until the disk has room; the logs stay as they were (%s)",
+                directory,
+                problem,
+            )
 
     def _on_disk(
         self,

@@ -33,7 +33,7 @@ from tidelog.storage.compaction.batch_filter import (
 from tidelog.storage.compaction.cleaned_segment import CleanedSegment
 from tidelog.storage.compaction.cleaned_transactions import CleanedTransactions
 from tidelog.storage.compaction.key_offsets import KeyOffsets
-from tidelog.storage.files import CorruptFileError
+from tidelog.storage.files import NO_SPACE, CorruptFileError
 from tidelog.storage.segment.transaction_index import AbortedTransaction
 from tidelog.world.files import Files
 from tidelog.world.workers import NO_RATE_LIMIT
@@ -92,10 +92,12 @@ class CompactionEnd(msgspec.Struct, frozen=True, tag=True):
 
 
 class CompactionFailure(msgspec.Struct, frozen=True, tag=True):
-    """The pass ended early. `is_corrupt`: it would fail the same way again."""
+    """The pass ended early. `is_corrupt`: it would fail the same way again; `lacks_room`: the disk
+    was full, and what the pass was writing is removed."""
 
     problem: str
     is_corrupt: bool
+    lacks_room: bool = False
 
 
 CompactionEvent: TypeAlias = CompactedGroup | CompactionEnd | CompactionFailure
@@ -323,7 +325,7 @@ def run_task(
     except CorruptFileError as error:
         yield CompactionFailure(str(error), is_corrupt=True)
     except OSError as error:
-        yield CompactionFailure(str(error), is_corrupt=False)
+        yield CompactionFailure(str(error), is_corrupt=False, lacks_room=error.errno in NO_SPACE)
 
 
 def failed_pass(problem: str, is_bug: bool) -> CompactionEvent:

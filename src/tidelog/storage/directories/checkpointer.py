@@ -22,10 +22,9 @@ from tidelog.storage.directories.offset_checkpoint import (
     RECOVERY_POINTS,
     write_offsets,
 )
-from tidelog.storage.files import OpenFile
+from tidelog.storage.files import NO_SPACE, OpenFile
 from tidelog.storage.flush import Flush
 from tidelog.storage.journal.journal import Journal, Post
-from tidelog.storage.journal.writer import NO_SPACE
 from tidelog.storage.log import Log
 from tidelog.world import World
 from tidelog.world.files import Files

@@ -21,6 +21,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tidelog.protocol.errors import ApiError
@@ -34,7 +35,7 @@ from tidelog.storage.directories.partition_directory import (
     was_directory_of,
 )
 from tidelog.storage.directories.partition_metadata import write_topic_id
-from tidelog.storage.files import replace_file
+from tidelog.storage.files import NO_SPACE, replace_file
 from tidelog.storage.log_loading import open_log
 from tidelog.world import World
 
@@ -199,8 +200,10 @@ class LogMove:
         if self.destination.journal.journal_files.replay_lsn < self._settled_lsn:
             self.destination.checkpoint()
             return False
+        topic_partition = self.log.topic_partition
         return not any(
-            is_deleted_directory(name) and was_directory_of(name, self.log.topic_partition)
+            name == partition_directory_name(topic_partition)
+            or (is_deleted_directory(name) and was_directory_of(name, topic_partition))
             for name in self._files.listdir(self.destination.directory.path)
         )
 
@@ -242,6 +245,12 @@ class LogMove:
         self.destination.write_offsets(future)
         try:
             files.rename(future.directory, path)
+        except OSError as error:
+            if error.errno in NO_SPACE:
+                raise  # nothing has changed, and the copy goes
+            self._swap_failed(path, error)
+            return
+        try:
             files.sync_directory(directory.path)
             moved = open_log(
                 path,
@@ -253,11 +262,7 @@ class LogMove:
                 clean=True,
             )
         except OSError as error:
-            # The next start may find either of the two, so neither may take more records.
-            self.is_over = True
-            log.storage_error = f"{path}: {error}"
-            self.destination.fail(error)
-            self._ended(self, None)
+            self._swap_failed(path, error)
             return
         assert moved.log_end_offset == log.log_end_offset, f"{moved} is not {log}"
         self.is_over = True
@@ -274,6 +279,13 @@ class LogMove:
                 self._copy(piece)()
                 if self.is_over:
                     return
+
+    def _swap_failed(self, path: Path, error: OSError) -> None:
+        """The next start may find either of the two, so neither may take more records."""
+        self.is_over = True
+        self.log.storage_error = f"{path}: {error}"
+        self.destination.fail(error)
+        self._ended(self, None)
 
     def _origin_failed(self, error: OSError) -> None:
         self._origin.storage_error(error)

@@ -1,12 +1,15 @@
-"""The names of partition directories, which are Kafka's."""
+"""The names of partition directories, which are Kafka's, and their removal."""
 
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from random import Random
 
 from tidelog.protocol.topic_partition import TopicPartition
 from tidelog.protocol.uuids import random_uuid
+from tidelog.storage.directories.partition_metadata import FILE_NAME as PARTITION_METADATA
+from tidelog.world.files import Files
 
 DELETE_SUFFIX = "-delete"
 METADATA_LOG = "__cluster_metadata-0"  # the controller quorum's log, which is not the store's
@@ -57,6 +60,14 @@ def is_future_directory(name: str) -> bool:
 
 def is_deleted_directory(name: str) -> bool:
     return name.endswith(DELETE_SUFFIX) and "." in name
+
+
+def remove_partition_directory(files: Files, path: Path) -> None:
+    """The topic id goes last: a crash may give the folder its old name back, and then a topic that
+    has the same name by now must not take what is left in it for its own. Raises OSError."""
+    for name in sorted(files.listdir(path), key=PARTITION_METADATA.__eq__):
+        files.unlink(path / name)
+    files.rmdir(path)
 
 
 def was_directory_of(deleted_name: str, topic_partition: TopicPartition) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import os
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
@@ -18,11 +19,11 @@ from tidelog.storage.directories.clean_shutdown import write_clean_shutdown
 from tidelog.storage.directories.log_directory import LogDirectory
 from tidelog.storage.directories.partition_directory import (
     deleted_directory_name,
+    remove_partition_directory,
     stray_directory_name,
 )
-from tidelog.storage.directories.partition_metadata import FILE_NAME as PARTITION_METADATA
+from tidelog.storage.files import NO_SPACE, TEMPORARY_SUFFIX
 from tidelog.storage.journal.journal import Journal, Post
-from tidelog.storage.journal.writer import NO_SPACE
 from tidelog.storage.log import Log
 from tidelog.storage.recovery import RecoveredDirectory
 from tidelog.storage.store_options import StoreOptions
@@ -32,6 +33,9 @@ from tidelog.world.workers import OnCrash
 logger = logging.getLogger(__name__)
 
 Item = TypeVar("Item")
+
+_PROBE_NAME = "room-probe" + TEMPORARY_SUFFIX
+_PROBE_BYTES = 1 << 20
 
 # These pass without harm to the disk's content: the write is refused and may be tried again.
 _TRANSIENT_ERRORS = NO_SPACE | {errno.EMFILE, errno.ENFILE, errno.EINTR}
@@ -50,6 +54,7 @@ class ServingDirectory:
         post: Post,
         high_watermark_of: HighWatermarkOf,
         on_failure: Callable[[ServingDirectory], None],
+        on_room_changed: Callable[[], None],
         on_crash: OnCrash,
     ) -> None:
         self._world = world
@@ -58,14 +63,20 @@ class ServingDirectory:
         self._post = post
         self._high_watermark_of = high_watermark_of
         self._on_failure = on_failure
+        self._on_room_changed = on_room_changed
         self._on_crash = on_crash
         self._has_crashed = False
         self._checkpointed_ms = world.wall_ms()
         self._told_of_trouble = False  # so that a full disk does not fill the log too
         self._sync_threads = options.sync_threads
         self._deletions_under_way = 0
+        self._is_looking_for_room = False
+        self._removed_in_place: set[Path] = set()  # for want of room for another name
+        self._removals_to_retry: list[Callable[[], None]] = []
         self._maintenance_error: OSError | None = None
         self.directory = directory
+        self.is_full = False
+        """Since something was refused for want of room; until there is room for more than that."""
         if not recovered.clean:
             # The old journal may go only when the segments are known to hold what it held.
             OffsetCheckpoints(directory.logs, high_watermark_of).write(files, directory)
@@ -116,24 +127,30 @@ class ServingDirectory:
     def delete(self, log: Log, noted: Callable[[], None] | None = None) -> None:
         """Renames the log's directory, so that the partition is gone, and removes it later.
 
+        A full disk may have no room for another name. Then the directory keeps its own until it is
+        removed, and only the journal says that it is deleted, which it has to for as long.
         `noted` is called, on the maintenance thread, when no crash can bring the log back.
         """
         topic_partition = log.topic_partition
         target = self.directory.path / deleted_directory_name(topic_partition, self._world.random)
         del self.directory.logs[topic_partition]
         log.release()
-        is_renamed = False
+        remove: Callable[[], None] | None = None
         try:
             if self.directory.online:
                 self._files.rename(log.directory, target)
-                is_renamed = True
+                remove = partial(self._remove_deleted, target, noted)
         except OSError as error:
-            self.storage_error(error)
+            if error.errno in NO_SPACE:
+                self._removed_in_place.add(log.directory)
+                remove = partial(self._remove_in_place, log.directory, noted)
+            else:
+                self.storage_error(error)
 
         def remove_when_noted(error: OSError | None) -> None:
-            if error is None and is_renamed:
+            if error is None and remove is not None:
                 self._deletions_under_way -= 1
-                self._maintenance.submit(partial(self._remove_deleted, target, noted))
+                self._maintenance.submit(remove)
 
         self._deletions_under_way += 1
         self.journal.delete(log, remove_when_noted)
@@ -141,7 +158,11 @@ class ServingDirectory:
     @property
     def is_deleting(self) -> bool:
         """Whether a crash may still bring back a log that was deleted."""
-        return self._deletions_under_way > 0
+        return self._deletions_under_way > 0 or bool(self._removed_in_place)
+
+    def is_being_removed(self, path: Path) -> bool:
+        """Whether a log that had this directory is deleted, and its files are not gone yet."""
+        return path in self._removed_in_place
 
     def set_aside(self, log: Log) -> Path:
         """Takes a log out of service and renames its directory to one that is left alone.
@@ -160,7 +181,7 @@ class ServingDirectory:
     def discard_directory(self, path: Path) -> None:
         """Removes what a creation that failed has left."""
         try:
-            self._remove_tree(path)
+            remove_partition_directory(self._files, path)
         except OSError as error:
             logger.warning("%s cannot be removed: %s", path, error)
 
@@ -183,7 +204,8 @@ class ServingDirectory:
     # Time and failure
 
     def checkpoint(self) -> None:
-        if self.directory.online:
+        # One that ends lets the journal forget which logs are deleted.
+        if self.directory.online and not self._removed_in_place:
             self._checkpointer.begin()
 
     def write_offsets(self, arriving: Log) -> None:
@@ -207,6 +229,9 @@ class ServingDirectory:
             self._checkpointed_ms = now_ms
             self._told_of_trouble = False
             self.checkpoint()
+        retried, self._removals_to_retry = self._removals_to_retry, []
+        for removal in retried:
+            self._maintenance.submit(removal)
         paths = [
             path
             for log in self.directory.logs.values()
@@ -214,16 +239,27 @@ class ServingDirectory:
         ]
         if paths:
             self._maintenance.submit(partial(self._remove_files, paths))
+        if self.is_full and not self._is_looking_for_room:
+            self._is_looking_for_room = True
+            self._maintenance.submit(self._look_for_room)
 
     def storage_error(self, error: OSError) -> None:
         """An append or a creation failed: a full disk may heal, a broken one goes offline."""
         if error.errno not in _TRANSIENT_ERRORS:
             self._fail(error)
-        elif not self._told_of_trouble:
+            return
+        if not self._told_of_trouble:
             self._told_of_trouble = True
             logger.warning(
                 "%s: writes are refused until this ends: %s", self.directory.path, str(error)
             )
+        if error.errno in NO_SPACE:
+            self._set_full(True)
+
+    def _set_full(self, is_full: bool) -> None:
+        if self.is_full != is_full:
+            self.is_full = is_full
+            self._on_room_changed()
 
     def fail(self, error: OSError) -> None:
         """Takes the directory offline, whatever the error."""
@@ -262,7 +298,13 @@ class ServingDirectory:
             if self._maintenance_error is not None:
                 # The last jobs run when no loop is left that would take the directory offline.
                 raise self._maintenance_error
-            if clean and end_lsn >= 0 and self.directory.online and not self._has_crashed:
+            if (
+                clean
+                and end_lsn >= 0
+                and self.directory.online
+                and not self._has_crashed
+                and not self._removed_in_place
+            ):
                 self._close_logs(end_lsn)
         except OSError as error:
             logger.error("%s was not closed cleanly: %s", self.directory.path, error)
@@ -299,6 +341,38 @@ class ServingDirectory:
 
     # On the maintenance thread
 
+    def _look_for_room(self) -> None:
+        """Tries it out, as the free space says nothing of quotas and inodes. What is asked for is
+        more than most appends are refused: a disk that is nearly full is left in peace."""
+        path = self.directory.path / _PROBE_NAME
+        has_room = False
+        try:
+            _, usable_bytes = self._files.disk_usage(self.directory.path)
+            if usable_bytes >= _PROBE_BYTES:
+                has_room = self._fits(path)
+        except OSError as error:
+            self._post(partial(self.storage_error, error))
+        self._post(partial(self._looked_for_room, has_room))
+
+    def _fits(self, path: Path) -> bool:
+        fd = self._files.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
+        try:
+            self._files.fallocate(fd, 0, _PROBE_BYTES)
+        except OSError as error:
+            if error.errno not in NO_SPACE:
+                raise
+            return False
+        finally:
+            self._files.close(fd)
+            self._files.unlink(path)
+        return True
+
+    def _looked_for_room(self, has_room: bool) -> None:
+        self._is_looking_for_room = False
+        if has_room:
+            logger.info("%s: there is room again", self.directory.path)
+            self._set_full(False)
+
     def _sync_identity(self, log: Log) -> None:
         self._attempt(partial(self.journal.sync_identity, log))
 
@@ -307,7 +381,7 @@ class ServingDirectory:
             self._attempt(partial(self._files.unlink, path))
 
     def _remove_directory(self, path: Path) -> None:
-        self._attempt(partial(self._remove_tree, path))
+        self._attempt(partial(remove_partition_directory, self._files, path))
 
     def _remove_deleted(self, path: Path, noted: Callable[[], None] | None) -> None:
         def remove() -> None:
@@ -316,16 +390,32 @@ class ServingDirectory:
                 # back after that.
                 self._files.sync_directory(self.directory.path)
                 noted()
-            self._remove_tree(path)
+            remove_partition_directory(self._files, path)
 
         self._attempt(remove)
 
-    def _remove_tree(self, path: Path) -> None:
-        """The topic id goes last: a crash may give the folder its old name back, and then a topic
-        that has the same name by now must not take what is left in it for its own."""
-        for name in sorted(self._files.listdir(path), key=PARTITION_METADATA.__eq__):
-            self._files.unlink(path / name)
-        self._files.rmdir(path)
+    def _remove_in_place(self, path: Path, noted: Callable[[], None] | None) -> None:
+        """Again and again until it is done: the journal cannot let go of anything before."""
+
+        def remove() -> None:
+            is_removed = False
+            try:
+                if self._files.exists(path):
+                    remove_partition_directory(self._files, path)
+                self._files.sync_directory(self.directory.path)
+                if noted is not None:
+                    noted()
+                is_removed = True
+            finally:
+                self._post(partial(finish, is_removed))
+
+        def finish(is_removed: bool) -> None:
+            if is_removed:
+                self._removed_in_place.discard(path)
+            else:
+                self._removals_to_retry.append(partial(self._remove_in_place, path, noted))
+
+        self._attempt(remove)
 
     def _attempt(self, work: Callable[[], None]) -> None:
         try:

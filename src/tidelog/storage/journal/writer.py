@@ -24,7 +24,7 @@ from collections.abc import Callable
 from functools import partial
 
 from tidelog.storage.directories.partition_metadata import sync_topic_id
-from tidelog.storage.files import OpenFile, write_fully
+from tidelog.storage.files import NO_SPACE, OpenFile, write_fully
 from tidelog.storage.flush import Flush
 from tidelog.storage.journal.files import JournalFile, JournalFiles
 from tidelog.storage.journal.format import (
@@ -47,7 +47,6 @@ from tidelog.storage.journal.group import (
 from tidelog.world.files import Buffer, Files
 
 _BUFFERS_MAX = 512  # of one pwritev; the kernel takes 1024
-NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 class JournalWriter:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tidelog.protocol.record_batch import BATCH_OVERHEAD, LOG_OVERHEAD, BatchHeader
 from tidelog.protocol.records import Record, decode_records
-from tidelog.storage.files import OpenFile, write_fully
+from tidelog.storage.files import NO_SPACE, OpenFile, write_fully
 from tidelog.storage.log_config import LogConfig
 from tidelog.storage.segment.batch_scan import (
     WINDOW_BYTES_MIN,
@@ -241,6 +241,12 @@ class Segment:
     def trim(self) -> None:
         """Cuts preallocated space off the .log file."""
         self._files.ftruncate(self.open().fd, self.size_bytes)
+
+    def empty_indexes(self) -> None:
+        """Gives back the room of offset and time index; a search reads the file without them."""
+        self.offset_index.reset()
+        self.time_index.reset()
+        self.has_full_index = False
 
     # Timestamps
 
@@ -528,7 +534,10 @@ class Segment:
         self._older_known_positions = {}
 
     def mark_deleted(self) -> list[Path]:
-        """Renames the files to .deleted and returns their new paths; open readers go on."""
+        """Renames the files to .deleted and returns their new paths; open readers go on.
+
+        The directory of a full disk may have no room for another name: there the files go at once.
+        """
         renamed = []
         for path in self.paths():
             target = path.with_name(path.name + DELETED_SUFFIX)
@@ -536,9 +545,30 @@ class Segment:
                 self._files.rename(path, target)
             except FileNotFoundError:
                 continue
+            except OSError as error:
+                if error.errno not in NO_SPACE:
+                    raise
+                self._files.unlink(path)
+                continue
             renamed.append(target)
         self.release()
         return renamed
+
+    def make_way(self) -> list[Path]:
+        """The same before another segment's files are renamed to the names of this one's.
+
+        What has no other name by then goes with that, which is cheap for all but a large .log.
+        """
+        target = self.path.with_name(self.path.name + DELETED_SUFFIX)
+        try:
+            self._files.rename(self.path, target)
+        except OSError as error:
+            if error.errno not in NO_SPACE:
+                raise
+            return []
+        finally:
+            self.release()
+        return [target]
 
     def paths(self) -> list[Path]:
         return [self.path, *self.index_paths()]

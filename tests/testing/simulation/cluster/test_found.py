@@ -13,6 +13,8 @@ from tidelog.testing.simulation.simulation import SECOND_US, Simulation
 @pytest.mark.parametrize(
     "seed",
     [
+        pytest.param(19, id="a node led on without room: nobody knew in which directory"),
+        pytest.param(37, id="a node without room for its vote heard of no leader"),
         pytest.param(842, id="a verification that was refused asked another node at once"),
     ],
 )

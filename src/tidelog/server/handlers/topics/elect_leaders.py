@@ -42,7 +42,11 @@ def decide(
     controller: Controller, context: RequestContext | None, body: ElectLeadersRequest
 ) -> Decision[ElectLeadersResponse]:
     decision = elect_leaders(
-        body.election_type, _asked(body), controller.latest, controller.settings
+        body.election_type,
+        _asked(body),
+        controller.latest,
+        controller.settings,
+        controller.heartbeats,
     )
     return decision.answering(ElectLeadersResponse(replica_election_results=_rows(decision.rows)))
 

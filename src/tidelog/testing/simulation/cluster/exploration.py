@@ -46,6 +46,7 @@ MET_PER_HUNDRED_SEEDS = {
     "operator drains and removes a node": 3,
     "operator changes a feature": 2,
     "runs without a minority": 3,
+    "disks that stay full": 5,
 }
 """What so many seeds meet at least: a run in which less happens has shown less than it seems."""
 

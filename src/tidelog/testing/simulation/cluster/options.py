@@ -55,6 +55,8 @@ class ClusterOptions:
     """Whether some nodes are gone for good when the faults end."""
     changes_settings: bool = False
     """Whether a client changes a setting all the time."""
+    keeps_disk_full: bool = False
+    """Whether the disk of a node is full when the faults have ended, and stays so."""
 
     @classmethod
     def draw(cls, random: Random, more: Random) -> ClusterOptions:
@@ -77,12 +79,15 @@ class ClusterOptions:
             )
         # What an operator wants of a node that is gone never comes to its end.
         may_lose = options.replication_factor >= 3 and not options.has_operators
-        return replace(
+        options = replace(
             options,
             clock_skew_ms_max=more.choice((0, 0, 300, 60_000)),
             loses_minority=may_lose and more.random() < 0.4,
             changes_settings=more.random() < 0.3,
         )
+        # Of fewer replicas too few may be left that have room.
+        may_lack_room = options.replication_factor >= 3 and not options.loses_minority
+        return replace(options, keeps_disk_full=may_lack_room and more.random() < 0.3)
 
     @property
     def has_operators(self) -> bool:

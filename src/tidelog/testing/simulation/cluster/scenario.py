@@ -2,8 +2,9 @@
 
 The cluster is formed in peace. Then there are faults for a while, of nodes one by one and of the
 network between them. Then they stop, and within a bounded time every node must serve, every
-partition must have a leader and all its replicas in sync. From there on every call is answered, all
-clients come to their end, and the whole history is checked.
+partition must have a leader and all its replicas in sync. Perhaps the disk of one is full from then
+on. From there on every call is answered, all clients come to their end, and the whole history is
+checked.
 """
 
 from __future__ import annotations
@@ -53,6 +54,8 @@ _MAY_TAKE_LONG = frozenset({"JoinGroupRequest", "SyncGroupRequest"})
 _FORMED_S_MAX = 20
 _WELL_S_MAX = 20
 """So long may it take until a cluster has formed, and until it is well when faults have ended."""
+_LED_BY_OTHERS_S = 3
+"""So long after a disk is full calls may wait for others to lead, and to go on without it."""
 _NEVER_US = 1 << 60
 
 
@@ -94,7 +97,9 @@ class ClusterScenario:
                 self.bench.workloads.append(kind(self._make_workspace(), options.work))
         if options.changes_settings:
             self.bench.workloads.append(SettingChanges(self._make_workspace()))
-        self.bench.workloads.append(LongPolls(self._make_workspace()))
+        self.bench.workloads.append(
+            LongPolls(self._make_workspace(), leaders_may_lack_room=options.keeps_disk_full)
+        )
         self._well_since_us = _NEVER_US
 
     def _make_node(self, node_id: int) -> None:
@@ -170,6 +175,12 @@ class ClusterScenario:
         if self._away:
             self.simulation.count("runs without a minority")
         self.simulation.trace("scenario", "the cluster is well")
+        if self.options.keeps_disk_full:
+            now_us = self.simulation.now_us
+            self.events.at(now_us, "nodes", "a disk that stays full", self._fill_disk)
+            self.simulation.run_until(
+                now_us + _LED_BY_OTHERS_S * SECOND_US, unless=bench.has_failed
+            )
         self._well_since_us = self.simulation.now_us
         bench.finish()
 
@@ -245,6 +256,13 @@ class ClusterScenario:
                 self._cut_off.add(node.name)
                 self.network.links.block(all_links(node, names))
         self._tell_who_is_unreachable()
+
+    def _fill_disk(self, random: Random) -> None:
+        node = random.choice([node for node in self.present() if node.name not in self._away])
+        room_bytes = random.choice((0, 500, 5_000, 50_000))
+        self.simulation.count("disks that stay full")
+        self.simulation.trace(node.name, f"keeps {room_bytes} bytes of room on its disk")
+        node.disk.space_bytes = node.disk.used_bytes + room_bytes
 
     def _freeze(self, node: SimulatedNode) -> None:
         if node.name in self._away:
