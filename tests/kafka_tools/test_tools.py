@@ -141,7 +141,7 @@ def test_quorum_adds_and_removes_a_controller(
         del cluster.brokers[node]
 
 
-def test_reassign_generates_executes_verifies_and_cancels(
+def test_reassign_generates_executes_and_verifies(
     run: Run, cluster: Cluster, tmp_path: Path
 ) -> None:
     create(run, "moved", partitions=2, replicas=1)
@@ -181,34 +181,85 @@ def test_reassign_generates_executes_verifies_and_cancels(
     assert "throttled" not in topic
 
 
-def test_a_reassignment_that_does_not_end_is_cancelled(
-    run: Run, cluster: Cluster, tmp_path: Path
+def settings_of(run: Run, kind: str, name: str) -> dict[str, str]:
+    """What kafka-configs prints of the settings that were made for a topic or a broker."""
+    described = run(CONFIGS, "--describe", "--entity-type", kind, "--entity-name", name)
+    words = (line.split()[0] for line in described.splitlines() if line.startswith("  "))
+    return dict(word.partition("=")[::2] for word in words)
+
+
+def throttles_of(run: Run, topic: str) -> dict[str, str]:
+    """The settings of throttles, of a topic and of all brokers."""
+    settings = settings_of(run, "topics", topic)
+    for node in range(1, NODES + 1):
+        settings |= settings_of(run, "brokers", str(node))
+    return {name: value for name, value in settings.items() if "replication.throttled" in name}
+
+
+@pytest.fixture
+def slow_move(
+    run: Run, tools: KafkaTools, cluster: Cluster, tmp_path: Path
+) -> Callable[[str], Path]:
+    """Makes a topic with 5 MB on one node and moves it to another with 100 KB a second; gives the
+    file with the plan."""
+
+    def begin(topic: str) -> Path:
+        assignment = ("--replica-assignment", "1", "--config", "min.insync.replicas=1")
+        run(TOPICS, "--create", "--topic", topic, *assignment)
+        tools.run(
+            PERF,
+            *("--topic", topic, "--num-records", "500", "--record-size", "10000"),
+            *("--throughput", "-1", "--bootstrap-server", cluster.bootstrap),
+        )
+        plan = {"version": 1, "partitions": [{"topic": topic, "partition": 0, "replicas": [2]}]}
+        file = tmp_path / "plan.json"
+        file.write_text(json.dumps(plan))
+        execute = ("--execute", "--reassignment-json-file", str(file), "--throttle", "100000")
+        executed = run(REASSIGN, *execute)
+        assert f"Successfully started partition reassignment for {topic}-0" in executed
+        assert "The inter-broker throttle limit was set to 100000 B/s" in executed
+        return file
+
+    return begin
+
+
+def test_a_throttled_reassignment_is_cancelled_while_it_runs(
+    run: Run, slow_move: Callable[[str], Path]
 ) -> None:
-    create(run, "stuck", partitions=1, replicas=1)
-    (row,) = partitions_of(run(TOPICS, "--describe", "--topic", "stuck"))
-    (leader,) = numbers(row["Replicas"])
-    other = next(node for node in (1, 2, 3) if node not in (leader, cluster.controller()))
-    plan = {"version": 1, "partitions": [{"topic": "stuck", "partition": 0, "replicas": [other]}]}
-    file = tmp_path / "plan.json"
-    file.write_text(json.dumps(plan))
-    hasty = tmp_path / "hasty.properties"
-    hasty.write_text("request.timeout.ms=1500\n")
-    reassign = ("--command-config", str(hasty))
-    # A node that hangs is known for as long as its session lasts, and copies nothing.
-    cluster.pause(other)
-    try:
-        run(REASSIGN, *reassign, "--execute", "--reassignment-json-file", str(file))
-        assert "stuck-0" in run(REASSIGN, *reassign, "--list")
-        # Throttles are settings of each broker, also of the one that hangs.
-        cancel = ("--cancel", "--preserve-throttles", "--reassignment-json-file", str(file))
-        cancelled = run(REASSIGN, *reassign, *cancel)
-        assert "Successfully cancelled partition reassignment for: stuck-0" in cancelled
-        assert "No partition reassignments found" in run(REASSIGN, *reassign, "--list")
-    finally:
-        cluster.resume(other)
-        cluster.await_serving(other)
-    (row,) = partitions_of(run(TOPICS, "--describe", "--topic", "stuck"))
-    assert numbers(row["Replicas"]) == [leader]
+    file = slow_move("cancelled")
+    assert throttles_of(run, "cancelled") == {
+        "leader.replication.throttled.rate": "100000",
+        "follower.replication.throttled.rate": "100000",
+        "leader.replication.throttled.replicas": "0:1",
+        "follower.replication.throttled.replicas": "0:2",
+    }
+    assert "cancelled-0" in run(REASSIGN, "--list")
+    verified = run(REASSIGN, "--verify", "--reassignment-json-file", str(file))
+    assert "Reassignment of partition cancelled-0 is still in progress" in verified
+    cancelled = run(REASSIGN, "--cancel", "--reassignment-json-file", str(file))
+    assert "Successfully cancelled partition reassignment for: cancelled-0" in cancelled
+    assert "No partition reassignments found" in run(REASSIGN, "--list")
+    (row,) = partitions_of(run(TOPICS, "--describe", "--topic", "cancelled"))
+    assert (numbers(row["Replicas"]), numbers(row["Isr"])) == ([1], [1])
+    assert throttles_of(run, "cancelled") == {}
+
+
+def test_a_reassignment_is_hurried_by_another_throttle_and_its_end_clears_it(
+    run: Run, slow_move: Callable[[str], Path]
+) -> None:
+    file = slow_move("hurried")
+    assert "hurried-0" in run(REASSIGN, "--list")
+    more = ("--additional", "--execute", "--throttle", "100000000")
+    run(REASSIGN, *more, "--reassignment-json-file", str(file))
+
+    def verified() -> bool:
+        printed = run(REASSIGN, "--verify", "--reassignment-json-file", str(file))
+        return "is completed" in printed and "Clearing topic-level throttles" in printed
+
+    eventually(verified, "the reassignment does not end", 20.0)
+    (row,) = partitions_of(run(TOPICS, "--describe", "--topic", "hurried"))
+    assert (numbers(row["Replicas"]), numbers(row["Isr"])) == ([2], [2])
+    assert throttles_of(run, "hurried") == {}
 
 
 def test_leader_election_restores_preferred_leaders(run: Run, cluster: Cluster) -> None:

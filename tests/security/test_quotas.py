@@ -10,8 +10,6 @@ from tidelog.security.quotas import (
     REQUEST_PERCENTAGE,
     ClientQuotas,
     QuotaEntity,
-    WindowedRate,
-    throttle_time_ms,
 )
 
 LEVELS: list[QuotaEntity] = [
@@ -91,22 +89,6 @@ def test_request_time_is_a_percentage_of_one_core_and_waits_at_most_a_window() -
     quotas = quotas_of({(("user", "ann"),): {REQUEST_PERCENTAGE: 10.0}})
     assert quotas.record_request("ann", "a", 900_000_000, 0) == 0
     assert quotas.record_request("ann", "a", 200_000_000, 0) == 1000
-
-
-def test_old_windows_leave_the_rate() -> None:
-    rate = WindowedRate(11, 1000)
-    rate.record(11_000, 0)
-    assert rate.per_second(0) == pytest.approx(1100)
-    assert rate.per_second(10_500) == pytest.approx(11_000 / 10.5)
-    assert rate.per_second(11_000) == 0
-    assert rate.is_idle(11_000)
-
-
-def test_a_steady_rate_below_the_quota_is_not_throttled() -> None:
-    rate = WindowedRate(11, 1000)
-    for now_ms in range(0, 60_000, 100):
-        rate.record(95, now_ms)
-        assert throttle_time_ms(rate, 1000, now_ms) == 0
 
 
 def test_changed_quotas_keep_what_was_used() -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.server.batches import produce
 from tests.server.handlers.settings.test_alter_configs import BROKER, DELETE, SET, change
 from tests.server.handlers.settings.test_describe_configs import by_name, describe
 from tests.server.running_node import RunningNode
@@ -222,5 +223,33 @@ def test_metadata_gets_a_snapshot_after_so_many_bytes(tmp_path: Path) -> None:
         node.create_topic("orders", partitions=5)
         metadata = tmp_path / "data" / "__cluster_metadata-0"
         node.wait_until(lambda _: bool(list(metadata.glob("*.checkpoint"))))
+    finally:
+        node.stop()
+
+
+def test_logs_move_between_directories_as_fast_as_is_allowed_now(tmp_path: Path) -> None:
+    limit = "replica.alter.log.dirs.io.max.bytes.per.second"
+    directories = [tmp_path / "first", tmp_path / "second"]
+    node = RunningNode(tmp_path, {"log.dirs": ",".join(map(str, directories))})
+    try:
+        node.create_topic("orders")
+        with node.client() as client:
+            for _ in range(30):
+                produce(client, "orders", bytes(100_000))
+            assert change(client, BROKER, "1", (limit, SET, "1")) == 0
+            store = node.node.store
+            place = TopicPartition("orders", 0)
+
+            def move() -> None:
+                here = store.logs[place].directory.parent
+                store.move(place, next(each for each in directories if each != here))
+
+            node.call(move)
+            time.sleep(0.5)
+            (under_way,) = node.call(lambda: list(store.moves.values()))
+            assert 0 < under_way.offset_lag < 30
+            assert change(client, BROKER, "1", (limit, DELETE, None)) == 0
+        node.wait_until(lambda each: not each.store.moves)
+        assert node.call(lambda: store.logs[place].directory.parent in directories)
     finally:
         node.stop()

@@ -21,11 +21,11 @@ connections the address counts, or any address; a host's name is not looked up.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping
 from ipaddress import ip_address
 
 from tidelog.security.token_bucket import TokenBucket
+from tidelog.windowed_rate import WindowedRate, throttle_time_ms
 
 QuotaEntity = tuple[tuple[str, str | None], ...]
 """The parts of an entity in order of their types; None as a name is the default of that type."""
@@ -43,58 +43,6 @@ CONNECTION_CREATION_RATE = "connection_creation_rate"
 _NANOSECONDS_PER_PERCENT_SECOND = 10_000_000
 _RATES_MAX = 10_000
 _IPV4_IN_IPV6 = "::ffff:"  # how a socket for both families names a peer of the older one
-
-
-class WindowedRate:
-    """An amount a second over the last few windows. Constant work for each event."""
-
-    __slots__ = ("_total", "_window_count", "_window_ms", "_windows")
-
-    def __init__(self, window_count: int, window_ms: int):
-        self._window_count = window_count
-        self._window_ms = window_ms
-        self._windows: deque[list[float]] = deque()
-        self._total = 0.0
-
-    def record(self, amount: float, now_ms: int) -> None:
-        windows = self._windows
-        self._drop_old(now_ms)
-        if not windows or now_ms - windows[-1][0] >= self._window_ms:
-            windows.append([now_ms, 0.0])
-        windows[-1][1] += amount
-        self._total += amount
-
-    def per_second(self, now_ms: int) -> float:
-        self._drop_old(now_ms)
-        return max(0.0, self._total) * 1000 / self.span_ms(now_ms)
-
-    def span_ms(self, now_ms: int) -> int:
-        """The time the rate is taken over: never less than all windows but the current one, so
-        that the first burst of a client is not taken for its rate."""
-        self._drop_old(now_ms)
-        elapsed_ms = now_ms - int(self._windows[0][0]) if self._windows else 0
-        full_windows_missing = self._window_count - 1 - elapsed_ms // self._window_ms
-        return elapsed_ms + max(0, full_windows_missing) * self._window_ms
-
-    def is_idle(self, now_ms: int) -> bool:
-        self._drop_old(now_ms)
-        return not self._windows
-
-    def _drop_old(self, now_ms: int) -> None:
-        windows = self._windows
-        oldest_ms = now_ms - self._window_count * self._window_ms
-        while windows and windows[0][0] <= oldest_ms:
-            self._total -= windows.popleft()[1]
-        if not windows:
-            self._total = 0.0
-
-
-def throttle_time_ms(rate: WindowedRate, bound_per_second: float, now_ms: int) -> int:
-    """How much longer the span of `rate` must be for its amount to be within the bound."""
-    per_second = rate.per_second(now_ms)
-    if per_second <= bound_per_second:
-        return 0
-    return round((per_second - bound_per_second) / bound_per_second * rate.span_ms(now_ms))
 
 
 def entity_candidates(user: str, client_id: str) -> tuple[QuotaEntity, ...]:

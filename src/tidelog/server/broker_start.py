@@ -125,8 +125,10 @@ class BrokerStart:
         local.claim_logs(node.metadata, self._last_run)
         self._tell_overridden_settings()
         node.take_over_settings(node.image)
+        node.throttles.load(node.image)
         local.load(node.image)
         node.metadata.listeners += [
+            node.throttles.on_metadata,
             local.apply,
             node.followed_partitions.on_metadata,
             node.on_metadata,

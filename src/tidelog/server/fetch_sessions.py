@@ -20,18 +20,17 @@ only those are looked at; a consumer's looks at all.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from random import Random
 from typing import TYPE_CHECKING
 
 from tidelog.protocol.errors import ApiError, ErrorCode
 from tidelog.protocol.fetch import FetchData, FetchedPartition, FetchPartition
 from tidelog.protocol.produce import TopicKey
-from tidelog.server.replication.follower_news import FollowerNews
 
 if TYPE_CHECKING:
     from tidelog.cluster.replication.partition import Partition
-    from tidelog.cluster.replication.waiting import Waiting
+    from tidelog.server.replication.follower_news import FollowerNews
 
 FINAL_EPOCH = -1
 INITIAL_EPOCH = 0
@@ -221,11 +220,15 @@ class FetchSessions:
     """The sessions of a node."""
 
     def __init__(
-        self, slots_max: int, eviction_ms: int, random: Random, waiting: Waiting | None = None
+        self,
+        slots_max: int,
+        eviction_ms: int,
+        random: Random,
+        make_news: Callable[[int], FollowerNews] | None = None,
     ) -> None:
-        """`waiting` is where followers' sessions watch their partitions; without it they look at
-        all of them."""
-        self._waiting = waiting
+        """`make_news(replica_id)` is what a follower's session has of its partitions; without it
+        such a session looks at all of them."""
+        self._make_news = make_news
         self._slots_max = slots_max
         self._eviction_ms = eviction_ms
         self._random = random
@@ -281,8 +284,8 @@ class FetchSessions:
         while not identifier or identifier in self._sessions:
             identifier = self._random.randint(1, _EPOCH_MAX)
         news = None
-        if is_follower and self._waiting is not None:
-            news = FollowerNews(self._waiting, data.replica_id)
+        if is_follower and self._make_news is not None:
+            news = self._make_news(data.replica_id)
         session = FetchSession(identifier, uses_topic_ids, now_ms, news)
         session.update(data)
         if news is not None:

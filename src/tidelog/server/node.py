@@ -65,8 +65,10 @@ from tidelog.server.network.reachability import Reachability
 from tidelog.server.network.reactor import Reactor
 from tidelog.server.recovery_lines import RecoveryLines
 from tidelog.server.replication.followed_partitions import FollowedPartitions
+from tidelog.server.replication.follower_news import FollowerNews
 from tidelog.server.replication.in_sync_sets import InSyncSets
 from tidelog.server.replication.replica_selector import replica_selector
+from tidelog.server.replication.throttles import Throttles
 from tidelog.server.shutdown import Shutdown
 from tidelog.server.structured_logs import Level, StructuredLog
 from tidelog.storage.directories.log_directory import LogDirectoryError
@@ -128,8 +130,9 @@ class Node:
             config.max_incremental_fetch_session_cache_slots,
             config.min_incremental_fetch_session_eviction_ms,
             world.random,
-            self.waiting,
+            lambda replica_id: FollowerNews(self.waiting, self.throttles.leader, replica_id),
         )
+        self.throttles = Throttles(config, world, self.reactor)
         self.quotas = ClientQuotas(
             window_count=config.quota_window_num,
             window_ms=config.quota_window_size_seconds * 1000,
@@ -272,6 +275,7 @@ class Node:
         )
         self.store.high_watermark_of = self._high_watermark_of
         self.store.on_moved = self._log_moved
+        self.store.move_throttle = self.throttles.moves
         self.cluster_id = self.store.cluster_id
         first_directory = self.store.directories[0]
         if not first_directory.online:
@@ -539,6 +543,7 @@ class Node:
         unknown = [name for name in dynamic if name not in SETTINGS]
         self._tell_without_effect([*self.config.without_effect, *unknown])
         self.connections.take_over_limits(self.config)
+        self.throttles.take_over_limits(self.config)
         self.store.set_sync_threads(self.config.num_recovery_threads_per_data_dir)
         if before.log_cleaner_backoff_ms != self.config.log_cleaner_backoff_ms and hasattr(
             self, "cleaning"

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from tidelog.byte_throttle import ByteThrottle
 from tidelog.protocol.errors import ApiError, ErrorCode
 from tidelog.protocol.topic_partition import TopicPartition
 from tidelog.protocol.uuids import format_uuid
@@ -67,6 +68,8 @@ class LogStore:
         """Called with the ids of all directories that are full, when one becomes so or has room."""
         self.on_moved: Callable[[Log], None] = lambda log: None
         """Called with the log that takes the place of one in another directory."""
+        self.move_throttle: ByteThrottle | None = None
+        """How fast logs move; as fast as they can without one."""
         self.moves: dict[TopicPartition, LogMove] = {}
         self._moved: dict[Path, dict[TopicPartition, str]] = {}  # found at start, by directory
         self._replaced: list[Log] = []  # found at start beside the logs that replace them
@@ -249,6 +252,7 @@ class LogStore:
                 destination,
                 post=self._post,
                 ended=self._move_ended,
+                throttle=self.move_throttle,
             )
         except OSError as error:
             destination.storage_error(error)

@@ -438,7 +438,7 @@ class ClusterModel:
         state = leader.state
         if state is None or not state.is_leader or state.leader_epoch != partition.leader_epoch:
             return
-        counted = {each for each in state.replicas if state._is_counted(each)}
+        counted = {each for each in state.replicas if state.awaits(each)}
         assert counted >= isr, "the leader does not wait for one that is in sync"
         enough = min(min_insync_replicas(leader.image), len(state.replicas))
         if len(state.isr) >= enough:

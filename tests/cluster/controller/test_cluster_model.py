@@ -227,7 +227,7 @@ def forgets_who_left_the_in_sync_set(patch: pytest.MonkeyPatch) -> None:
 
 
 def counts_only_who_is_confirmed_to_be_in_sync(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(ReplicationState, "_is_counted", lambda self, broker_id: broker_id in self.isr)
+    patch.setattr(ReplicationState, "awaits", lambda self, broker_id: broker_id in self.isr)
 
 
 def elects_any_live_replica(patch: pytest.MonkeyPatch) -> None:

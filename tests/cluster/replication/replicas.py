@@ -10,9 +10,11 @@ from itertools import count
 from pathlib import Path
 from random import Random
 
+from tidelog.byte_throttle import ByteThrottle
 from tidelog.cluster.metadata.image import PartitionImage
 from tidelog.cluster.replication.partition import Partition
 from tidelog.cluster.replication.replica_fetcher import Answered, FetcherOptions, ReplicaFetcher
+from tidelog.cluster.replication.replication_throttle import ReplicationThrottle
 from tidelog.cluster.replication.waiting import Waiting
 from tidelog.protocol.apis.fetch import FetchRequest, FetchResponse
 from tidelog.protocol.apis.list_offsets import (
@@ -93,6 +95,10 @@ class Replica:
         self.corrupts = 0
         self.lost_calls = 0
         self.fetcher: ReplicaFetcher | None = None
+        self.throttle = ReplicationThrottle(
+            ByteThrottle(11, 1000, lambda: round(replicas.now * 1000), replicas.call_later)
+        )
+        """Of what it fetches."""
         self._open()
         self._begin(0)
 
@@ -243,6 +249,9 @@ class Replicas:
         self, directory: Path, node_ids: tuple[int, ...] = (1, 2), config: LogConfig | None = None
     ) -> None:
         self.config = config or LogConfig()
+        self.partition_bytes_max = 1 << 20
+        """What a fetch asks for at most; it gets one batch at least."""
+        self.lag_ms_max = 30_000
         self.now = 0.0
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._order = count()
@@ -286,9 +295,21 @@ class Replicas:
         if fetcher is None or fetcher.leader_id != image.leader:
             if fetcher is not None:
                 fetcher.close()
-            options = FetcherOptions(replica.node_id, lambda: 7, backoff_s=1.0)
+            options = FetcherOptions(
+                replica.node_id,
+                lambda: 7,
+                partition_bytes_max=self.partition_bytes_max,
+                backoff_s=1.0,
+                lag_ms_max=self.lag_ms_max,
+            )
             replica.fetcher = fetcher = ReplicaFetcher(
-                image.leader, replica, replica.waiting, self.call_later, options, replica.lines
+                image.leader,
+                replica,
+                replica.waiting,
+                self.call_later,
+                options,
+                replica.throttle,
+                replica.lines,
             )
         fetcher.follow(partition)
 

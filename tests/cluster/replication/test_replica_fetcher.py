@@ -261,6 +261,128 @@ def test_the_leader_hears_where_a_followers_log_starts(replicas: Replicas) -> No
     assert leader.partition.state.low_watermark(3, lambda _: False) == 3
 
 
+# Throttles
+
+
+@pytest.fixture
+def throttled(make: Make) -> Replicas:
+    """Two replicas, led by 1. 2 has nothing yet and is not in sync; it gets a batch with each
+    fetch, and is throttled to 1,000 bytes a second."""
+    replicas = make()
+    replicas.partition_bytes_max = 1
+    replicas.lag_ms_max = 500
+    follower = replicas[2]
+    follower.throttle.choose("orders", None)
+    follower.throttle.bytes.set_limit(1_000)
+    replicas.elect(1, isr=(1,))
+    for number in range(20):
+        append_value(replicas[1], b"%03d" % number * 100)
+    return replicas
+
+
+def run_until(replicas: Replicas, holds: Callable[[], bool], *, seconds: float = 60.0) -> None:
+    end = replicas.now + seconds
+    while not holds():
+        assert replicas.now < end, "it does not come true"
+        replicas.sync()
+        assert replicas.step()
+
+
+def has_all(replicas: Replicas) -> bool:
+    leader, follower = replicas.all
+    return follower.log.log_end_offset == leader.log.log_end_offset
+
+
+def test_a_throttled_follower_takes_the_time_that_its_limit_says(throttled: Replicas) -> None:
+    leader, follower = throttled.all
+    fetches: list[object] = []
+    serve = leader.serve
+
+    def note(message: object) -> object:
+        fetches.append(message)
+        return serve(message)  # type: ignore[arg-type]
+
+    leader.serve = note  # type: ignore[method-assign, assignment]
+    run_until(throttled, lambda: state_of(follower) is FollowerState.HELD_BACK)
+    assert 0 < follower.log.log_end_offset < 20
+    run_until(throttled, lambda: has_all(throttled))
+    size_bytes = len(content(leader))
+    assert content(follower) == content(leader)
+    assert size_bytes / 1_000 - 2 <= throttled.now <= size_bytes / 1_000 + 1
+    assert len(fetches) <= 21, "nothing is asked for while it is held back"
+
+
+def test_a_follower_goes_on_at_once_when_its_throttle_is_lifted(throttled: Replicas) -> None:
+    follower = throttled[2]
+    run_until(throttled, lambda: state_of(follower) is FollowerState.HELD_BACK)
+    begun = throttled.now
+    follower.throttle.choose("orders", frozenset())
+    run_until(throttled, lambda: has_all(throttled))
+    assert throttled.now - begun < 0.5
+
+
+def test_a_follower_goes_on_at_once_when_its_limit_is_raised(throttled: Replicas) -> None:
+    follower = throttled[2]
+    run_until(throttled, lambda: state_of(follower) is FollowerState.HELD_BACK)
+    begun = throttled.now
+    follower.throttle.bytes.set_limit(10**9)
+    run_until(throttled, lambda: has_all(throttled))
+    assert throttled.now - begun < 0.5
+
+
+def test_a_follower_in_the_in_sync_set_is_never_held_back(throttled: Replicas) -> None:
+    throttled.elect(1)
+    run_until(throttled, lambda: has_all(throttled))
+    assert throttled.now < 0.5
+    assert throttled[2].throttle.bytes.is_exceeded, "what it fetches counts all the same"
+
+
+def test_a_follower_that_had_everything_lately_is_not_held_back(throttled: Replicas) -> None:
+    """The leader may wait for it, and so may producers, before the metadata has it in sync."""
+    run_until(throttled, lambda: has_all(throttled))
+    assert throttled[2].throttle.bytes.is_exceeded
+    begun = throttled.now
+    for number in range(20):
+        append_value(throttled[1], b"%03d" % number * 100)
+    run_until(throttled, lambda: has_all(throttled))
+    assert throttled.now - begun < 0.5
+
+
+def test_a_follower_that_has_been_behind_for_too_long_is_held_back(throttled: Replicas) -> None:
+    """It is as if it had never caught up."""
+    leader, follower = throttled.all
+    run_until(throttled, lambda: has_all(throttled))
+    caught_up = throttled.now
+    # As fast as one batch for each answer cannot follow.
+    while state_of(follower) is FollowerState.FETCHING:
+        for _ in range(3):
+            append_value(leader, b"more" * 75)
+        throttled.sync()
+        assert throttled.step()
+    assert state_of(follower) is FollowerState.HELD_BACK
+    assert throttled.lag_ms_max / 1000 < throttled.now - caught_up < 2
+
+
+def test_a_follower_that_is_held_back_hears_of_a_new_leader_epoch(throttled: Replicas) -> None:
+    follower = throttled[2]
+    run_until(throttled, lambda: state_of(follower) is FollowerState.HELD_BACK)
+    throttled.elect(1, isr=(1,))
+    run_until(throttled, lambda: has_all(throttled))
+    assert content(follower) == content(throttled[1])
+
+
+def test_a_partition_that_is_given_up_while_it_is_held_back_is_left_alone(
+    throttled: Replicas,
+) -> None:
+    follower = throttled[2]
+    run_until(throttled, lambda: state_of(follower) is FollowerState.HELD_BACK)
+    assert follower.fetcher is not None
+    follower.fetcher.unfollow(follower.partition)
+    end = follower.log.log_end_offset
+    throttled.run(50)
+    assert follower.log.log_end_offset == end
+
+
 def test_what_is_damaged_on_the_way_is_fetched_again(replicas: Replicas) -> None:
     leader, follower = replicas.all
     leader.corrupts = 1
@@ -474,7 +596,7 @@ def _take_answers_of_older_epochs(patch: pytest.MonkeyPatch) -> None:
 
 
 def _commit_without_followers(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(ReplicationState, "_is_counted", lambda self, broker_id: False)
+    patch.setattr(ReplicationState, "awaits", lambda self, broker_id: False)
 
 
 def _forget_the_session_of_a_lost_answer(patch: pytest.MonkeyPatch) -> None:

@@ -10,10 +10,13 @@ import pytest
 
 from tests.server.batches import produce
 from tests.server.replication.running_cluster import RunningCluster, eventually
+from tidelog.byte_throttle import ByteThrottle
 from tidelog.cluster.replication.partition import Partition
+from tidelog.cluster.replication.replication_throttle import ReplicationThrottle
 from tidelog.cluster.replication.waiting import Waiting
 from tidelog.protocol.fetch import FetchData, FetchPartition
 from tidelog.server.fetch_sessions import FetchSessions
+from tidelog.server.replication.follower_news import FollowerNews
 
 TOPIC_ID = b"T" * 16
 
@@ -50,7 +53,12 @@ def open_session(sessions: FetchSessions, replica_id: int, partitions: list[int]
 
 def make_sessions(slots: int) -> FetchSessions:
     waiting = Waiting(lambda: 0.0, lambda seconds, callback: None, lambda: None)
-    return FetchSessions(slots, 120_000, Random(1), waiting)
+    throttle = ReplicationThrottle(
+        ByteThrottle(11, 1000, lambda: 0, lambda seconds, callback: None)
+    )
+    return FetchSessions(
+        slots, 120_000, Random(1), lambda replica_id: FollowerNews(waiting, throttle, replica_id)
+    )
 
 
 def test_a_new_session_of_a_follower_takes_the_place_of_its_last_one() -> None:

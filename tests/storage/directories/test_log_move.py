@@ -9,6 +9,8 @@ import pytest
 
 from tests.storage.log_making import make_batch
 from tests.storage.store_cases import ORDERS, TOPIC_ID, append, open_store, values_of
+from tests.test_byte_throttle import Clock
+from tidelog.byte_throttle import UNLIMITED
 from tidelog.protocol.errors import ApiError, ErrorCode
 from tidelog.storage.log import Log
 from tidelog.storage.log_config import LogConfig
@@ -136,6 +138,65 @@ def test_a_move_can_be_taken_back(tmp_path: Path) -> None:
     settle(store)
     assert store.logs[ORDERS] is log
     assert folders(tmp_path) == [f"{here.name}/orders-0"]
+    store.close()
+
+
+def throttled_move(store: LogStore, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> Log:
+    """Begins to move a log of 30 batches, a batch at a time, with 1,000 bytes a second."""
+    monkeypatch.setattr("tidelog.storage.directories.log_move._PIECE_BYTES", 1)
+    store.move_throttle = clock.throttle(1_000)
+    log = store.create(ORDERS, TOPIC_ID, SEGMENTED)
+    for _ in range(30):
+        append(log, bytes(250))
+    store.commit()
+    store.move(ORDERS, other_directory(store))
+    settle(store)
+    return log
+
+
+def test_a_move_takes_as_long_as_its_throttle_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = open_store(tmp_path / "1", tmp_path / "2")
+    clock = Clock()
+    log = throttled_move(store, clock, monkeypatch)
+    ended_ms: list[int] = []
+    store.on_moved = lambda moved: ended_ms.append(clock.now_ms)
+    while not ended_ms:
+        assert clock.now_ms < 30_000
+        clock.run(100)
+        settle(store)
+    assert log.size_bytes - 2_000 <= ended_ms[0] <= log.size_bytes + 500
+    assert len(values_of(store.logs[ORDERS])) == 30
+    store.close()
+
+
+def test_a_move_goes_on_at_once_when_its_throttle_is_lifted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = open_store(tmp_path / "1", tmp_path / "2")
+    clock = Clock()
+    throttled_move(store, clock, monkeypatch)
+    clock.run(500)
+    assert store.moves
+    assert store.move_throttle is not None
+    store.move_throttle.set_limit(UNLIMITED)
+    clock.run(1)
+    settle(store)
+    assert not store.moves
+    store.close()
+
+
+def test_a_move_that_is_taken_back_while_it_is_throttled_stays_taken_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = open_store(tmp_path / "1", tmp_path / "2")
+    clock = Clock()
+    log = throttled_move(store, clock, monkeypatch)
+    store.cancel_move(ORDERS, "the test says so")
+    clock.run(60_000)
+    assert store.logs[ORDERS] is log
+    assert folders(tmp_path) == [f"{log.directory.parent.name}/orders-0"]
     store.close()
 
 

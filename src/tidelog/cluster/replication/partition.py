@@ -164,6 +164,8 @@ class Partition:
             self.waiting.refuse(self, ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if transition is not Transition.STALE:
             self._advance_high_watermark()
+            if self.waits is not None:
+                self.waits.note()  # a follower that was held back may be in sync now
 
     def follow(self, image: PartitionImage) -> None:
         """Take no writes any more: another replica leads, or none does."""

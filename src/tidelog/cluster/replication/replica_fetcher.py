@@ -14,7 +14,12 @@ answer is appended over several turns of the loop, so that clients of this node 
     FETCHING ──diverging epoch──▶ CUTTING ──cut──▶ FETCHING
        ├──offset out of range──▶ ASKING (where the leader's log starts and ends) ──▶ CUTTING
        ├──an error that passes──▶ PAUSING ──time──▶ FETCHING
+       ├──behind, and above the throttle──▶ HELD BACK ──room──▶ FETCHING
        └──fenced, or the own disk refuses──▶ STOPPED, until the metadata brings a newer epoch
+
+A throttled replica (KIP-73) that is in sync is never held back. One that had all of what was
+committed within `replica.lag.time.max.ms` counts as in sync, also before the metadata says so: its
+leader may wait for it with acknowledgements.
 
 Whatever comes back is for the leader epoch at which it was asked for; when the partition has moved
 on meanwhile, or its log has, nothing is done with it.
@@ -26,6 +31,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
+from math import inf
 from typing import TYPE_CHECKING, Protocol
 
 from tidelog.cluster.replication.follower_session import (
@@ -50,6 +56,7 @@ from tidelog.protocol.errors import ApiError, ErrorCode
 
 if TYPE_CHECKING:
     from tidelog.cluster.replication.partition import Partition
+    from tidelog.cluster.replication.replication_throttle import ReplicationThrottle
     from tidelog.cluster.replication.waiting import Waiting
     from tidelog.protocol.schema import Message
     from tidelog.storage.truncations import Failure
@@ -100,7 +107,7 @@ CallLater = Callable[[float, Callable[[], None]], object]
 
 @dataclass(slots=True, frozen=True)
 class FetcherOptions:
-    """The settings `replica.fetch.*`, and who fetches."""
+    """The settings `replica.fetch.*` and `replica.lag.time.max.ms`, and who fetches."""
 
     replica_id: int
     broker_epoch: Callable[[], int]
@@ -109,6 +116,7 @@ class FetcherOptions:
     partition_bytes_max: int = 1 << 20
     response_bytes_max: int = 10 << 20
     backoff_s: float = 1.0
+    lag_ms_max: int = 30_000
     request_timeout_s: float = 30.0
 
 
@@ -119,6 +127,7 @@ class FollowerState(Enum):
     CUTTING = "cutting"
     ASKING = "asking"
     PAUSING = "pausing"
+    HELD_BACK = "held back"
     STOPPED = "stopped"
 
 
@@ -162,6 +171,7 @@ class ReplicaFetcher:
         waiting: Waiting,
         call_later: CallLater,
         options: FetcherOptions,
+        throttle: ReplicationThrottle,
         log: EventLog,
     ) -> None:
         self.leader_id = leader_id
@@ -169,6 +179,7 @@ class ReplicaFetcher:
         self._waiting = waiting
         self._call_later = call_later
         self._options = options
+        self._throttle = throttle
         self._log = log
         self._followers: dict[PartitionKey, _Follower] = {}
         # Those of them that take part in the next round, what the last round asked of them, and
@@ -176,6 +187,9 @@ class ReplicaFetcher:
         self._fetching: set[PartitionKey] = set()
         self._wanted: dict[PartitionKey, WantedPartition] = {}
         self._changed: dict[PartitionKey, None] = {}
+        # Those that lack something committed, as far as the leader has told, and since when they do
+        # in monotonic milliseconds.
+        self._behind: dict[PartitionKey, float] = {}
         self._session = FollowerSession(options.partition_bytes_max)
         # Of a round there is one of these at a time: a request is about to be made, is in flight
         # (or its answer is being worked through), its records are being synced, or the next is put
@@ -201,6 +215,7 @@ class ReplicaFetcher:
         ):
             return
         self._followers[follower.key] = follower
+        self._behind[follower.key] = -inf
         self._set_state(follower, FollowerState.FETCHING)
         # What it wrote as a leader, or got from another one, may not be synced yet.
         self._sync([follower])
@@ -211,6 +226,7 @@ class ReplicaFetcher:
         key = _key(partition)
         if self._followers.pop(key, None) is not None:
             self._fetching.discard(key)
+            self._behind.pop(key, None)
             self._changed[key] = None
 
     def look_again(self, partition: Partition) -> None:
@@ -234,6 +250,7 @@ class ReplicaFetcher:
         self._is_closed = True
         self._followers.clear()
         self._fetching.clear()
+        self._behind.clear()
         self._wanted.clear()
 
     def _set_state(self, follower: _Follower, state: FollowerState) -> None:
@@ -267,6 +284,8 @@ class ReplicaFetcher:
             if not follower.is_durable:
                 # A fetch would say that it is.
                 self._pause(follower, "the disk has not taken what was fetched")
+        if self._throttle.is_active and self._throttle.bytes.is_exceeded:
+            self._hold_back()
         if self._is_closed or not self._fetching:
             return
         self._is_asked = True
@@ -365,6 +384,33 @@ class ReplicaFetcher:
         self._is_put_off = False
         self._go_on()
 
+    # Throttling
+
+    def _hold_back(self) -> None:
+        """Leave throttled partitions out of the next round, unless they are in sync."""
+        throttle = self._throttle
+        now_ms = throttle.bytes.now_ms()
+        was_held_back = False
+        for key, since_ms in self._behind.items():
+            follower = self._followers[key]
+            if (
+                follower.state is FollowerState.FETCHING
+                and now_ms - since_ms > self._options.lag_ms_max
+                and self._options.replica_id not in follower.partition.isr
+                and throttle.throttles(follower.partition)
+            ):
+                self._set_state(follower, FollowerState.HELD_BACK)
+                was_held_back = True
+        if was_held_back:
+            throttle.bytes.when_open(self._let_go)
+
+    def _let_go(self) -> None:
+        """The throttle may have room; the next round looks."""
+        for follower in self._followers.values():
+            if follower.state is FollowerState.HELD_BACK:
+                self._set_state(follower, FollowerState.FETCHING)
+        self._go_on()
+
     # Durability
 
     def _sync(self, followers: list[_Follower]) -> None:
@@ -409,6 +455,8 @@ class ReplicaFetcher:
     def _append(self, follower: _Follower, row: PartitionData) -> bool:
         partition = follower.partition
         records = row.records
+        if records and self._throttle.is_active:
+            self._throttle.record(partition, len(records))
         try:
             if records:
                 partition.append_as_follower(memoryview(records))
@@ -422,6 +470,10 @@ class ReplicaFetcher:
             return False
         follower.failures = 0
         follower.out_of_range_at = None
+        if row.high_watermark > partition.log_end_offset:
+            self._behind.setdefault(follower.key, self._throttle.bytes.now_ms())
+        else:
+            self._behind.pop(follower.key, None)
         return bool(records)
 
     def _pause(self, follower: _Follower, reason: str, *, is_race: bool = False) -> None:

@@ -163,21 +163,23 @@ class ReplicationState:
             if len(self.isr) < min(min_insync_replicas, len(self.replicas)):
                 return False
             for broker_id, follower in self.followers.items():
-                if self._is_counted(broker_id) and follower.log_end_offset < high_watermark:
+                if self.awaits(broker_id) and follower.log_end_offset < high_watermark:
                     high_watermark = follower.log_end_offset
         if high_watermark <= self.high_watermark:
             return False
         self.high_watermark = high_watermark
         return True
 
-    def _is_counted(self, broker_id: int) -> bool:
-        """Whether a replica is in the maximal in-sync set, or about to be."""
+    def awaits(self, broker_id: int) -> bool:
+        """Of a leader: whether the high watermark waits for a replica, which is in the maximal
+        in-sync set, or about to be."""
+        if broker_id in self.isr:
+            return True
         pending = self._pending
-        return (
-            broker_id in self.isr
-            or (pending is not None and broker_id in pending.isr)
-            or self.followers[broker_id].is_joining
-        )
+        if pending is not None and broker_id in pending.isr:
+            return True
+        follower = self.followers.get(broker_id)
+        return follower is not None and follower.is_joining
 
     @property
     def maximal_isr_size(self) -> int:

@@ -6,6 +6,7 @@ name that stands in for it (its synonyms, in order), else the default.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import fields
 from functools import lru_cache
@@ -22,6 +23,7 @@ from tidelog.cluster.settings.config_schema import (
     between,
     each_of,
     one_of,
+    parse_list,
 )
 from tidelog.protocol.errors import ApiError, ErrorCode
 from tidelog.storage.log_config import LogConfig
@@ -34,7 +36,6 @@ LONG, DOUBLE, LIST = ConfigType.LONG, ConfigType.DOUBLE, ConfigType.LIST
 
 _NO_REMOTE_STORAGE = "this node has no remote storage"
 _BY_DURABILITY = "durability decides when a log is synced"
-_NO_THROTTLE = "replication is not throttled"
 
 CLEANUP_POLICIES = ("compact", "delete")
 COMPRESSION_TYPES = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
@@ -62,14 +63,14 @@ def _gzip_level(level: int) -> str | None:
     )
 
 
+_ALL_REPLICAS = ["*"]
+_REPLICA = re.compile("[0-9]+:[0-9]+")
+
+
 def _throttled_replicas(values: list[str]) -> str | None:
-    if values in ([], ["*"]):
+    if values == _ALL_REPLICAS or all(_REPLICA.fullmatch(value) for value in values):
         return None
-    for value in values:
-        partition, _, replica = value.partition(":")
-        if not (partition.isdigit() and replica.isdigit()):
-            return "It is the literal '*' or a list of partition:broker pairs, such as 0:1,1:2"
-    return None
+    return "It is the literal '*' or a list of partition:broker pairs, such as 0:1,1:2"
 
 
 TOPIC_SETTINGS = Schema(
@@ -170,10 +171,9 @@ TOPIC_SETTINGS = Schema(
             "follower.replication.throttled.replicas",
             LIST,
             "",
-            "Replicas whose fetching is throttled: partition:broker pairs, or '*' for all.",
+            "Followers that follower.replication.throttled.rate of their brokers holds for: "
+            "partition:broker pairs, or '*' for all.",
             _throttled_replicas,
-            verdict=Verdict.MEANINGLESS,
-            reason=_NO_THROTTLE,
         ),
         Setting(
             "index.interval.bytes",
@@ -187,10 +187,9 @@ TOPIC_SETTINGS = Schema(
             "leader.replication.throttled.replicas",
             LIST,
             "",
-            "Replicas whose serving is throttled: partition:broker pairs, or '*' for all.",
+            "Leaders that leader.replication.throttled.rate of their brokers holds for: "
+            "partition:broker pairs, or '*' for all.",
             _throttled_replicas,
-            verdict=Verdict.MEANINGLESS,
-            reason=_NO_THROTTLE,
         ),
         Setting(
             "local.retention.bytes",
@@ -397,6 +396,16 @@ def validate_topic_config(overrides: Mapping[str, str]) -> dict[str, Any]:
             f"max.compaction.lag.ms ({longest})",
         )
     return values
+
+
+def throttled_partitions(text: str | None, broker_id: int) -> frozenset[int] | None:
+    """The partitions whose replica on a broker is among `*.replication.throttled.replicas`; None
+    for all of them."""
+    values = parse_list(text or "")
+    if values == _ALL_REPLICAS:
+        return None
+    pairs = (value.split(":") for value in values)
+    return frozenset(int(partition) for partition, broker in pairs if int(broker) == broker_id)
 
 
 def effective_value(

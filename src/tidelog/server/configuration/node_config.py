@@ -235,6 +235,19 @@ class NodeConfig:
     replica_fetch_backoff_ms = integer("replica.fetch.backoff.ms")
     replica_socket_timeout_ms = integer("replica.socket.timeout.ms")
     replica_selector_class = optional_string("replica.selector.class")
+    leader_replication_throttled_rate = integer("leader.replication.throttled.rate")
+    follower_replication_throttled_rate = integer("follower.replication.throttled.rate")
+    replication_quota_window_num = integer("replication.quota.window.num")
+    replication_quota_window_size_seconds = integer("replication.quota.window.size.seconds")
+    replica_alter_log_dirs_io_max_bytes_per_second = integer(
+        "replica.alter.log.dirs.io.max.bytes.per.second"
+    )
+    alter_log_dirs_replication_quota_window_num = integer(
+        "alter.log.dirs.replication.quota.window.num"
+    )
+    alter_log_dirs_replication_quota_window_size_seconds = integer(
+        "alter.log.dirs.replication.quota.window.size.seconds"
+    )
 
     fetch_max_bytes = integer("fetch.max.bytes")
     telemetry_max_bytes = integer("telemetry.max.bytes")

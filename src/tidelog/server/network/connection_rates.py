@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tidelog.cluster.settings.config_schema import INT_MAX
-from tidelog.security.quotas import WindowedRate, throttle_time_ms
+from tidelog.windowed_rate import WindowedRate, throttle_time_ms
 
 _ALL_LISTENERS = ""
 

@@ -102,8 +102,10 @@ class FollowedPartitions:
                 partition_bytes_max=config.replica_fetch_max_bytes,
                 response_bytes_max=config.replica_fetch_response_max_bytes,
                 backoff_s=config.replica_fetch_backoff_ms / 1000,
+                lag_ms_max=config.replica_lag_time_max_ms,
                 request_timeout_s=config.replica_socket_timeout_ms / 1000,
             ),
+            node.throttles.follower,
             node.log,
         )
 

@@ -9,6 +9,11 @@ those only. A partition leaves when the follower has all of it:
 
 which is also what makes it right to say, when such a partition moves, that its follower was caught
 up until its last fetch: nobody has to note that for every partition at every fetch.
+
+A partition that the leader's throttle keeps from the follower is not pending either, but *held
+back*: what is appended to it wakes nobody and is not looked at. It is pending again when the
+throttle has room, when its follower is in sync or names it, or when there is something else to tell
+than records.
 """
 
 from __future__ import annotations
@@ -18,6 +23,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tidelog.cluster.replication.partition import Partition
+    from tidelog.cluster.replication.replication_throttle import ReplicationThrottle
     from tidelog.cluster.replication.waiting import Waiting
     from tidelog.protocol.produce import TopicKey
     from tidelog.server.fetch_sessions import CachedPartition
@@ -28,13 +34,25 @@ PartitionKey = tuple["TopicKey", int]
 class FollowerNews:
     """The pending partitions of one follower's session, in the order they are read."""
 
-    __slots__ = ("_waiting", "_watches", "last_fetch_ms", "pending", "replica_id", "waiter")
+    __slots__ = (
+        "_throttle",
+        "_waiting",
+        "_watches",
+        "held_back",
+        "last_fetch_ms",
+        "pending",
+        "replica_id",
+        "waiter",
+    )
 
-    def __init__(self, waiting: Waiting, replica_id: int) -> None:
+    def __init__(self, waiting: Waiting, throttle: ReplicationThrottle, replica_id: int) -> None:
         self._waiting = waiting
+        self._throttle = throttle
         self._watches: dict[PartitionKey, _Watch] = {}
         self.replica_id = replica_id
         self.pending: dict[PartitionKey, CachedPartition] = {}
+        self.held_back: dict[PartitionKey, CachedPartition] = {}
+        """Partitions that have records which the throttle keeps from the follower."""
         self.last_fetch_ms = 0
         """When the follower fetched last, in monotonic milliseconds."""
         self.waiter: FollowerWaiter | None = None
@@ -43,10 +61,13 @@ class FollowerNews:
     def name(self, key: PartitionKey, cached: CachedPartition) -> None:
         """The follower's request names the partition."""
         self.pending[key] = cached
+        if self.held_back:
+            self.held_back.pop(key, None)
 
     def drop(self, key: PartitionKey) -> None:
         """The follower does not want the partition any more."""
         self.pending.pop(key, None)
+        self.held_back.pop(key, None)
         watch = self._watches.pop(key, None)
         if watch is not None:
             self._waiting.unwatch(watch.partition, watch)
@@ -76,18 +97,51 @@ class FollowerNews:
         if cached is not None and cached.is_all_told():
             del self.pending[key]
 
+    def hold_back(self, key: PartitionKey) -> None:
+        """The follower gets nothing of the partition until the throttle has room."""
+        cached = self.pending.pop(key, None)
+        if cached is not None:
+            self.held_back[key] = cached
+            self._throttle.bytes.when_open(self.look_at_held_back)
+
+    def look_at_held_back(self) -> None:
+        """Those that the follower may have by now, or has to hear of, are pending again."""
+        held_back = self.held_back
+        freed = {key: each for key, each in held_back.items() if not self._is_held_back(each)}
+        for key in freed:
+            del held_back[key]
+        self.pending.update(freed)
+        if held_back:
+            self._throttle.bytes.when_open(self.look_at_held_back)
+        for cached in freed.values():
+            if self.waiter is not None:
+                self.waiter.look_at(cached)
+
+    def _is_held_back(self, cached: CachedPartition) -> bool:
+        partition = cached.partition
+        return (
+            not cached.has_error_or_start()
+            and partition is not None
+            and self._throttle.holds_back_follower(partition, self.replica_id)
+        )
+
     def close(self) -> None:
         """The session has ended."""
         for watch in self._watches.values():
             self._waiting.unwatch(watch.partition, watch)
         self._watches.clear()
         self.pending.clear()
+        self.held_back.clear()
         if self.waiter is not None:
             self.waiter.finish()
 
     def moved(self, watch: _Watch) -> None:
         """A partition has moved in this turn."""
         cached = watch.cached
+        if self.held_back and watch.key in self.held_back:
+            if self._is_held_back(cached):
+                return
+            self.pending[watch.key] = self.held_back.pop(watch.key)
         if watch.key not in self.pending:
             follower = watch.partition.state.followers.get(self.replica_id)
             if follower is not None:

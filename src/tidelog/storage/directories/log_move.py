@@ -1,7 +1,8 @@
 """One log on its way to another log directory of the node.
 
     copy      pieces of the log into a log of its own, in a folder `orders-0.<id>-future` of the
-              destination; reading on the destination's maintenance thread, appending on the loop
+              destination; reading on the destination's maintenance thread, appending on the loop;
+              no more a second than the throttle allows
     sync      what was copied, in the background
     swap      on the loop: the rest (one piece at most), synced; a mark beside the folder that says
               where the log comes from; the destination's offset checkpoints; then the rename to
@@ -40,6 +41,7 @@ from tidelog.storage.log_loading import open_log
 from tidelog.world import World
 
 if TYPE_CHECKING:
+    from tidelog.byte_throttle import ByteThrottle
     from tidelog.storage.directories.serving_directory import ServingDirectory
     from tidelog.storage.flush import Flush
     from tidelog.storage.journal.journal import Post
@@ -63,6 +65,7 @@ class LogMove:
         *,
         post: Post,
         ended: Callable[[LogMove, Log | None], None],
+        throttle: ByteThrottle | None = None,
     ) -> None:
         """Makes the folder of the copy. Raises OSError."""
         self.log = log
@@ -72,6 +75,7 @@ class LogMove:
         self._origin = origin
         self._post = post
         self._ended = ended
+        self._throttle = throttle
         self._generation = origin.journal.generation(log)
         self._settled_lsn: int | None = None  # up to where the destination must be checkpointed
         self._is_working = False
@@ -126,6 +130,9 @@ class LogMove:
         offset, piece = self._next_piece()
         if offset < self.log.log_end_offset:
             assert piece is not None, f"{self.log} has no batches from {offset} on"
+            if self._throttle is not None and self._throttle.is_exceeded:
+                self._throttle.when_open(self.advance)
+                return
             self._work(partial(self._copy, piece))
         elif not self._has_synced:
             flush = self.future.local.prepare_flush(self.future.log_end_offset)
@@ -183,6 +190,8 @@ class LogMove:
         if not self.future.size_bytes and base_offset < self.future.log_end_offset:
             self.future.truncate_fully_and_start_at(base_offset)  # the log starts inside a batch
         self.future.append_as_follower(batches)
+        if self._throttle is not None:
+            self._throttle.record(len(data))
 
     def _synced(self, flush: Flush) -> None:
         self.future.local.finish_flush(flush)

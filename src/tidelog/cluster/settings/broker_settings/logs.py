@@ -16,7 +16,7 @@ _NO_WAITING = "a start waits for nothing but its own recovery"
 _ONE_CLEANER = "one process compacts one log at a time"
 _CLEANER_MEMORY = "the cleaner's buffers have a fixed size"
 _ONE_CHECKPOINT = "all of it is written every log.flush.offset.checkpoint.interval.ms"
-_FREE_MOVES = "a move copies as fast as the disks can, on one thread each"
+_ONE_MOVE = "logs move one after the other, on one thread each"
 
 LOGS = (
     used("num.partitions", INT, "1", "The partition count of a topic that names none.", minimum=1),
@@ -111,30 +111,28 @@ LOGS = (
         INT,
         None,
         "Threads that move logs between directories.",
-        _FREE_MOVES,
+        _ONE_MOVE,
     ),
-    meaningless(
+    used(
         "alter.log.dirs.replication.quota.window.num",
         INT,
         "11",
-        "Windows over which the rate of moves is measured.",
-        _FREE_MOVES,
+        "Windows over which the rate of moves between directories is measured.",
         minimum=1,
     ),
-    meaningless(
+    used(
         "alter.log.dirs.replication.quota.window.size.seconds",
         INT,
         "1",
         "The length of such a window.",
-        _FREE_MOVES,
         minimum=1,
     ),
-    meaningless(
+    used(
         "replica.alter.log.dirs.io.max.bytes.per.second",
         LONG,
         "9223372036854775807",
-        "How fast logs move between directories.",
-        _FREE_MOVES,
+        "How many bytes a second of logs that move between directories are copied. They are copied "
+        "1 MB at a time, so that less is not held exactly.",
         minimum=0,
         live=True,
         hidden=True,

@@ -8,7 +8,6 @@ from tidelog.cluster.settings.broker_settings.rows import (
     BOOLEAN,
     INT,
     LONG,
-    NO_THROTTLE,
     ONE_LOOP,
     STRING,
     meaningless,
@@ -109,38 +108,39 @@ REPLICATION = (
         minimum=1,
         hidden=True,
     ),
-    meaningless(
+    used(
         "replication.quota.window.num",
         INT,
         "11",
-        "Windows over which the rate of replication is measured.",
-        NO_THROTTLE,
+        "Windows over which the rate of throttled replication is measured.",
         minimum=1,
     ),
-    meaningless(
+    used(
         "replication.quota.window.size.seconds",
         INT,
         "1",
         "The length of such a window.",
-        NO_THROTTLE,
         minimum=1,
     ),
-    meaningless(
+    used(
         "leader.replication.throttled.rate",
         LONG,
         "9223372036854775807",
-        "How fast a leader serves throttled replicas.",
-        NO_THROTTLE,
+        "How many bytes a second a node sends to followers of the partitions that it leads and "
+        "that are among leader.replication.throttled.replicas. Followers that are in sync are not "
+        "held back. Less than 1 MB, which one answer may bring of a partition, is not held "
+        "exactly.",
         minimum=0,
         live=True,
         hidden=True,
     ),
-    meaningless(
+    used(
         "follower.replication.throttled.rate",
         LONG,
         "9223372036854775807",
-        "How fast a follower fetches throttled replicas.",
-        NO_THROTTLE,
+        "How many bytes a second a node fetches for the partitions that it follows and that are "
+        "among follower.replication.throttled.replicas. Replicas that are in sync are not held "
+        "back. Less than 1 MB, which one answer may bring of a partition, is not held exactly.",
         minimum=0,
         live=True,
         hidden=True,

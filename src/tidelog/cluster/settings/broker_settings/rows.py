@@ -12,7 +12,6 @@ INT, SHORT, LONG = ConfigType.INT, ConfigType.SHORT, ConfigType.LONG
 DOUBLE, LIST, PASSWORD = ConfigType.DOUBLE, ConfigType.LIST, ConfigType.PASSWORD
 
 # Reasons that several areas have.
-NO_THROTTLE = "replication is not throttled"
 FIXED_PAUSE = "a node asks again after a fixed pause"
 ONE_LOOP = "one event loop does all the work of a node"
 NO_JAVA = "this node does not run in a Java virtual machine"

@@ -106,6 +106,7 @@ class Fetch:
         "_has_error",
         "_hints",
         "_is_again",
+        "_is_held_back",
         "_known_bytes",
         "_node",
         "_now_ms",
@@ -133,6 +134,7 @@ class Fetch:
         self._size = 0
         self._has_error = False
         self._is_again = False
+        self._is_held_back = False
         self._now_ms = 0
         if not is_consumer:
             self._now_ms = int(node.reactor.now * 1000)
@@ -147,6 +149,8 @@ class Fetch:
         """Find the partitions that are to be read."""
         session = self._context.session
         news = None if session is None else session.news
+        if news is not None and news.held_back:
+            news.look_at_held_back()
         self._wanted = wanted = []
         for topic, cached in self._context.wanted(self._data):
             if cached.partition is None or not cached.partition.is_leader:
@@ -166,6 +170,7 @@ class Fetch:
         self._has_error = False
         self._known_bytes.clear()
         is_consumer = data.replica_id < 0
+        is_throttled = not is_consumer and self._node.throttles.leader.is_active
         for place, (topic, cached) in enumerate(self._wanted):
             if is_consumer and not tells_all and cached.has_nothing_new():
                 continue
@@ -178,6 +183,9 @@ class Fetch:
                 self._has_error = True
                 rows.append((topic, self._error_row(topic, wanted, partition, error)))
                 continue
+            if is_throttled and row.records_size and self._holds_back(partition):
+                row = row._replace(records=None, records_size=0)
+                self._hold_back((topic, wanted.partition))
             rows.append((topic, row))
             if row.records_size:
                 self._known_bytes[place] = row.records_size
@@ -216,6 +224,8 @@ class Fetch:
                 rows = [(topic, row._replace(records=None, records_size=0)) for topic, row in rows]
                 self._size = 0
         metrics.fetch_bytes += self._size
+        if self._data.replica_id >= 0 and node.throttles.leader.is_active:
+            self._count_throttled()
         return _encode(
             request,
             throttle_ms,
@@ -257,6 +267,8 @@ class Fetch:
             is_follower=self._data.replica_id >= 0,
             wait_s=self._data.max_wait_ms / 1000,
         )
+        if self._is_held_back:
+            node.throttles.leader.bytes.when_open(delayed.finish)
         deferred.on_close = delayed.cancel
         return deferred
 
@@ -413,6 +425,8 @@ class Fetch:
             # Nearly always; then any record is enough, and no index has to be looked at.
             end = partition.last_stable_offset if read_committed else partition.high_watermark
             return int(end > wanted.fetch_offset)
+        if self._node.throttles.leader.is_active and self._holds_back(partition):
+            return 0
         try:
             found = partition.read(
                 wanted.fetch_offset,
@@ -426,6 +440,31 @@ class Fetch:
             # The answer says what is wrong, so it is due.
             return data.min_bytes
         return 0 if found.slice is None else found.slice.size_bytes
+
+    def _holds_back(self, partition: Partition | None) -> bool:
+        """Whether the throttle of replication keeps what a partition has from a follower."""
+        replica_id = self._data.replica_id
+        throttle = self._node.throttles.leader
+        return (
+            replica_id >= 0
+            and partition is not None
+            and throttle.holds_back_follower(partition, replica_id)
+        )
+
+    def _hold_back(self, key: tuple[TopicKey, int]) -> None:
+        """Where the follower is has been noted: it need not be looked at again for now."""
+        self._is_held_back = True
+        session = self._context.session
+        if session is not None and session.news is not None:
+            session.news.hold_back(key)
+
+    def _count_throttled(self) -> None:
+        """What leaves counts for the throttle, also what goes to replicas in sync."""
+        throttle = self._node.throttles.leader
+        for place, size_bytes in self._known_bytes.items():
+            partition = self._wanted[place][1].partition
+            if partition is not None:
+                throttle.record(partition, size_bytes)
 
     def _throttle(self) -> int:
         """Hold a client to its quota: over it, the answer has no records and counts none."""

@@ -45,6 +45,7 @@ MET_PER_HUNDRED_SEEDS = {
     "operator adds a node": 3,
     "operator drains and removes a node": 3,
     "operator changes a feature": 2,
+    "operator throttles replicas": 30,
     "runs without a minority": 3,
     "disks that stay full": 5,
 }

@@ -1,5 +1,5 @@
-"""What operators do to a running cluster: nodes come and go, replicas move, voters and features
-change.
+"""What operators do to a running cluster: nodes come and go, replicas move and are throttled,
+voters and features change.
 
 Everything goes through the protocol, as an operator's tools do it, is begun while there are faults,
 and is tried until it is done. It has to be done when the cluster is asked to be well.
@@ -7,7 +7,7 @@ and is tried until it is done. It has to be done when the cluster is asked to be
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from random import Random
 from typing import Any, Protocol
 
@@ -25,6 +25,12 @@ from tidelog.protocol.apis.alter_partition_reassignments import (
     ReassignableTopic,
 )
 from tidelog.protocol.apis.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
+from tidelog.protocol.apis.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
 from tidelog.protocol.apis.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
 from tidelog.protocol.apis.unregister_broker import (
     UnregisterBrokerRequest,
@@ -47,6 +53,8 @@ from tidelog.testing.simulation.simulation import SECOND_US, Simulation
 
 _LOOK_AGAIN_S = 0.1
 _UPGRADE, _DOWNGRADE = 1, 2
+_TOPIC, _BROKER = 2, 4
+_SET, _DELETE = 0, 1
 
 
 class Cluster(Protocol):
@@ -101,6 +109,7 @@ class Operators:
             (options.feature_changes, "changes a feature", self._change_feature),
             (options.added_nodes, "adds a node", self._add_node),
             (options.removed_nodes, "drains and removes a node", self._remove_node),
+            (options.throttles, "throttles replicas", self._throttle),
         ):
             for _ in range(count):
                 time_us = begin_us + self._random.randrange(span_us)
@@ -169,6 +178,46 @@ class Operators:
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             },
+        )
+
+    async def _throttle(self, client: SimulatedClient, random: Random) -> None:
+        """The replicas of a topic that catch up are throttled for a while."""
+        found = self._draw_partition(random)
+        if found is None:
+            return
+        topic = found[0]
+        sides = random.choice((("leader",), ("follower",), ("leader", "follower")))
+        rate = str(random.choice((0, 500, 20_000)))
+        rates = [f"{side}.replication.throttled.rate" for side in sides]
+        replicas = [f"{side}.replication.throttled.replicas" for side in sides]
+        await self._configure(client, _TOPIC, topic, dict.fromkeys(replicas, "*"))
+        await self._configure(client, _BROKER, "", dict.fromkeys(rates, rate))
+        await client.sleep(random.random() * 2)
+        # Either ends it.
+        if random.random() < 0.5:
+            await self._configure(client, _TOPIC, topic, dict.fromkeys(replicas))
+        await self._configure(client, _BROKER, "", dict.fromkeys(rates))
+
+    async def _configure(
+        self, client: SimulatedClient, kind: int, name: str, settings: Mapping[str, str | None]
+    ) -> None:
+        """Make settings, and take back those that are None."""
+        resource = AlterConfigsResource(
+            resource_type=kind,
+            resource_name=name,
+            configs=[
+                AlterableConfig(
+                    name=key, config_operation=_DELETE if text is None else _SET, value=text
+                )
+                for key, text in settings.items()
+            ],
+        )
+        await self._ask(
+            client,
+            IncrementalAlterConfigsRequest(resources=[resource]),
+            IncrementalAlterConfigsResponse,
+            lambda answer: answer.responses[0].error_code,
+            enough={ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION},
         )
 
     async def _elect(self, client: SimulatedClient, random: Random) -> None:

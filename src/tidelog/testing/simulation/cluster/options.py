@@ -48,6 +48,7 @@ class ClusterOptions:
     feature_changes: int = 0
     added_nodes: int = 0
     removed_nodes: int = 0
+    throttles: int = 0
     """What operators do meanwhile."""
     clock_skew_ms_max: int = 0
     """By so much, at most, are the wall clocks of nodes wrong from the start."""
@@ -84,6 +85,7 @@ class ClusterOptions:
             clock_skew_ms_max=more.choice((0, 0, 300, 60_000)),
             loses_minority=may_lose and more.random() < 0.4,
             changes_settings=more.random() < 0.3,
+            throttles=more.choice((0, 0, 0, 1, 3)),
         )
         # Of fewer replicas too few may be left that have room.
         may_lack_room = options.replication_factor >= 3 and not options.loses_minority

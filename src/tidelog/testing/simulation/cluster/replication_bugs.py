@@ -31,7 +31,7 @@ def commit_without_the_last_in_sync_replica() -> Iterator[None]:
     def is_counted(self: ReplicationState, broker_id: int) -> bool:
         return broker_id in self.isr and broker_id != max(self.isr)
 
-    with replaced(ReplicationState, "_is_counted", is_counted):
+    with replaced(ReplicationState, "awaits", is_counted):
         yield
 
 
@@ -43,7 +43,7 @@ def commit_with_the_proposed_in_sync_set() -> Iterator[None]:
         isr = self.isr if self._pending is None else self._pending.isr
         return broker_id in isr or self.followers[broker_id].is_joining
 
-    with replaced(ReplicationState, "_is_counted", is_counted):
+    with replaced(ReplicationState, "awaits", is_counted):
         yield
 
 
@@ -54,7 +54,7 @@ def commit_without_those_who_join() -> Iterator[None]:
     def is_counted(self: ReplicationState, broker_id: int) -> bool:
         return broker_id in self.isr
 
-    with replaced(ReplicationState, "_is_counted", is_counted):
+    with replaced(ReplicationState, "awaits", is_counted):
         yield
 
 
