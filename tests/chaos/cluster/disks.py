@@ -32,6 +32,7 @@ class Disk:
         self.path = path
         self._image = image
         self._size_bytes = size_bytes
+        self._is_off = False
         path.mkdir(parents=True)
         if image is not None:
             with image.open("wb") as file:
@@ -44,7 +45,9 @@ class Disk:
         return self._image is not None
 
     def fill_up(self, leave_bytes: int) -> None:
-        """Take all room but this."""
+        """Take all room but this, unless it has no power."""
+        if self._is_off:
+            return
         state = os.statvfs(self.path)
         size = state.f_bavail * state.f_frsize - leave_bytes
         if size <= 0:
@@ -59,10 +62,12 @@ class Disk:
             os.close(ballast)
 
     def make_room(self) -> None:
-        self._ballast.unlink(missing_ok=True)
+        if not self._is_off:
+            self._ballast.unlink(missing_ok=True)
 
     def cut_power(self) -> None:
         """Lose what is not synced. Whoever has files open gets errors from now on."""
+        self._is_off = True
         folder = os.open(self.path, os.O_RDONLY)
         try:
             fcntl.ioctl(folder, _EXT4_IOC_SHUTDOWN, struct.pack("I", _WITHOUT_FLUSH))
@@ -70,9 +75,11 @@ class Disk:
             os.close(folder)
 
     def power_on(self) -> None:
-        """Mount it again after a power cut; nobody may have files of it open."""
+        """Mount it again after a power cut, with room; nobody may have files of it open."""
         _run("umount", str(self.path))
         self._mount()
+        self._is_off = False
+        self.make_room()
 
     def empty(self) -> None:
         """A new disk in its place."""
