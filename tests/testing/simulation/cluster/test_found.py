@@ -24,7 +24,7 @@ def test_a_controller_that_stops_before_it_serves_listens_no_more() -> None:
     """It unfences its own broker while it resigns; its listeners are closed by then."""
     simulation = Simulation(1, keeps_trace=True)
     network = Network(simulation)
-    options = ClusterOptions.draw(simulation.random("options"), simulation.random("more"))
+    options = ClusterOptions.draw(*map(simulation.random, ("options", "more", "situations")))
     options.nodes, options.has_static_voters = 3, True
     nodes = [
         SimulatedNode(

@@ -1,10 +1,18 @@
-"""What happens to several nodes at once: partitions of the network, slow links, pauses."""
+"""What happens to several nodes at once, and what strikes where something is under way.
+
+Partitions of the network, slow links and pauses come at any time. Others are aimed: an in-sync
+set that is proposed reaches the controller when the partition has changed; between the decision of
+a transaction and its markers the coordinator loses power, or its connections.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from random import Random
 
+from tidelog.cluster.replication.partition import Partition
+from tidelog.protocol.topic_partition import TopicPartition
+from tidelog.testing.simulation.cluster.invariants import ClusterInvariants
 from tidelog.testing.simulation.cluster.options import ClusterOptions
 from tidelog.testing.simulation.fault_events import FaultEvents
 from tidelog.testing.simulation.links import Link
@@ -15,6 +23,11 @@ from tidelog.testing.simulation.simulation import MS_US, SECOND_US, Simulation
 _BLOCKED_US_MAX = (300 * MS_US, 1500 * MS_US, 4000 * MS_US)
 _PAUSED_US_MAX = (200 * MS_US, 1000 * MS_US, 3000 * MS_US)
 _EXTRA_US_MAX = 200 * MS_US
+_HELD_US_MAX = (200 * MS_US, 500 * MS_US, 1500 * MS_US)
+_GIVEN_UP_US = (2 * MS_US, 30 * MS_US)
+_LATE_US = (50 * MS_US, 400 * MS_US)
+_DECIDED_US_MAX = (100, 2 * MS_US, 20 * MS_US)
+"""So long after a decision, at most, does its coordinator lose power."""
 
 
 class ClusterFaults:
@@ -28,8 +41,13 @@ class ClusterFaults:
         nodes: Sequence[SimulatedNode],
         options: ClusterOptions,
         events: FaultEvents,
+        watched: ClusterInvariants,
     ) -> None:
+        """`watched` tells what is under way."""
         self._events = events
+        self._watched = watched
+        self.on_held: Callable[[TopicPartition, Random], None] = lambda partition, random: None
+        """Is asked to change a partition that a request is about which is being held."""
         self._simulation = simulation
         self._network = network
         self._nodes = nodes
@@ -45,6 +63,9 @@ class ClusterFaults:
             (options.partitions_of_network, "network", "partition", self._part),
             (options.slow_links, "network", "slow links", self._slow_down),
             (options.pauses, "nodes", "pause", self._pause),
+            (options.held_proposals, "network", "held requests", self._hold_requests),
+            (options.coordinator_cuts, "nodes", "cut of a coordinator", self._cut_coordinator),
+            (options.held_markers, "network", "held markers", self._repeat_markers),
         ):
             for _ in range(count):
                 time_us = begin_us + self._random.randrange(span_us)
@@ -53,6 +74,8 @@ class ClusterFaults:
     def end(self) -> None:
         """The network is good again, by `Network.end_faults`, and everybody runs."""
         self._is_over = True
+        self._watched.transactions.on_decision = None
+        self._watched.decisions.on_proposal = None
         for node in self._nodes:
             node.host.resume()
 
@@ -97,6 +120,70 @@ class ClusterFaults:
             self._simulation.count("pauses")
             self._simulation.trace(node.name, f"stands still for {duration_us / MS_US:g} ms")
             node.host.pause(duration_us)
+
+    # What is aimed
+
+    def _hold_requests(self, random: Random) -> None:
+        """The next time that a leader proposes another in-sync set, what it sends to the controller
+        comes later: by then the partition has changed."""
+
+        def proposed(partition: Partition) -> None:
+            leader = next(each for each in self._nodes if each.node_id == partition.node_id)
+            controllers = [
+                each
+                for each in self._nodes
+                if each.is_alive and each.node is not None and each.node.metadata.is_active
+            ]
+            if not controllers or leader in controllers:
+                return
+            self._watched.decisions.on_proposal = None
+            links = [(leader.name, random.choice(controllers).name)]
+            self._simulation.count("held proposals of in-sync sets")
+            self._simulation.trace("network", f"holds: {_told(links)}")
+            self._network.links.block(links)
+            self._random = random
+            self._heal_later(links, random.choice(_HELD_US_MAX))
+            held = TopicPartition(partition.topic, partition.partition)
+            self._simulation.after(0, lambda: self.on_held(held, random))
+
+        if not self._is_over:
+            self._watched.decisions.on_proposal = proposed
+
+    def _cut_coordinator(self, random: Random) -> None:
+        """With the next decision of a transaction."""
+
+        def decided(which: SimulatedNode, _: TopicPartition) -> None:
+            self._watched.transactions.on_decision = None
+            delay_us = random.randrange(random.choice(_DECIDED_US_MAX))
+            self._simulation.after(delay_us, cut(which))
+
+        def cut(which: SimulatedNode) -> Callable[[], None]:
+            def strike() -> None:
+                if which.is_alive and not self._is_over:
+                    self._simulation.count("cuts of a coordinator with a decision")
+                    which.cut_power()
+
+            return strike
+
+        if not self._is_over:
+            self._watched.transactions.on_decision = decided
+
+    def _repeat_markers(self, random: Random) -> None:
+        """With the next decision of a transaction its coordinator gives up its connections. It
+        sends the markers again over others, or another node does; the first ones arrive later."""
+
+        def decided(which: SimulatedNode, state: TopicPartition) -> None:
+            self._watched.transactions.on_decision = None
+            self._simulation.count("held markers")
+            self._simulation.trace(which.name, "is about to give up its connections")
+            after_us = random.randrange(*_GIVEN_UP_US)
+            late_us = after_us + random.randrange(*_LATE_US)
+            self._network.give_up_connections(which.host, after_us, late_us)
+            if random.random() < 0.5:
+                self._simulation.after(0, lambda: self.on_held(state, random))
+
+        if not self._is_over:
+            self._watched.transactions.on_decision = decided
 
     # Kinds of partitions
 

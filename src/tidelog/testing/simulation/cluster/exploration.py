@@ -46,6 +46,17 @@ MET_PER_HUNDRED_SEEDS = {
     "operator drains and removes a node": 3,
     "operator changes a feature": 2,
     "runs without a minority": 3,
+    "operator raises all features": 3,
+    "internal topics that grew": 3,
+    "unclean elections told": 2,
+    "losses by an unclean election": 1,
+    "held proposals of in-sync sets": 20,
+    "cuts of a coordinator with a decision": 3,
+    "aborts with a batch on its way": 20,
+    "held markers": 10,
+    "markers of transactions": 300,
+    "markers written again": 5,
+    "decisions about partitions": 1000,
 }
 """What so many seeds meet at least: a run in which less happens has shown less than it seems."""
 
