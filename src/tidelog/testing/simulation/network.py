@@ -379,15 +379,16 @@ class Network:
         self.simulation.after(back_us, lambda: None if here.is_closed else here.connected(there))
         accepting.arrived(there, peer)
 
-    def give_up_connections(self, host: SimulatedHost, after_us: int, late_us: int) -> None:
-        """A host gives up all connections that it has made, in a moment, and what it has sent over
-        them by then arrives when it has made others."""
-        chosen = [each for each in self._streams.values() if each.host is host]
-        for transport in chosen:
+    def give_up(
+        self, transports: Sequence[SimulatedTransport], after_us: int, late_us: int
+    ) -> None:
+        """Whoever has made these connections gives them up in a moment. What is sent over them by
+        then arrives later, when others may have been made."""
+        for transport in transports:
             transport.hold_back(late_us)
 
         def give_up() -> None:
-            for transport in chosen:
+            for transport in transports:
                 transport.reset()
 
         self.simulation.after(after_us, give_up)

@@ -190,7 +190,7 @@ class Operators:
                 partition,
                 [*random.sample(others, len(others)), row.leader] if row.leader >= 0 else others,
             )
-            if random.random() < 0.5:
+            if random.random() < 0.7:
                 await self._elect(client, random)
 
         self._beginning("reorders replicas", change)(random)

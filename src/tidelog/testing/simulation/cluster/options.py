@@ -74,7 +74,9 @@ class ClusterOptions:
     coordinator_cuts: int = 0
     """How often a coordinator loses power when a transaction of it is decided."""
     held_markers: int = 0
-    """How often a coordinator gives up its connections then, and what it has sent arrives late."""
+    """How often, for a while, markers are sent twice, and what was sent first arrives later."""
+    held_verifications: int = 0
+    """How often, for a while, what a coordinator says of a transaction comes late."""
 
     @classmethod
     def draw(cls, random: Random, more: Random, targeted: Random) -> ClusterOptions:
@@ -88,14 +90,19 @@ class ClusterOptions:
         has_transactions = options.work.transactional_ids > 0
         # Who reorders replicas must not give them back to a node that is drained.
         may_reorder = not options.removed_nodes
-        if random.random() < 0.4:
+        if random.random() < (0.7 if has_transactions else 0.4):
+            hurried_aborts = random.choice((0.0, 0.3, 0.6))
             options = replace(
                 options,
-                work=replace(options.work, hurried_aborts=random.choice((0.0, 0.1, 0.3))),
+                work=replace(options.work, hurried_aborts=hurried_aborts),
                 held_proposals=random.choice((0, 2, 4)) if may_reorder else 0,
                 coordinator_cuts=random.choice((0, 1, 2)) if has_transactions else 0,
-                held_markers=random.choice((0, 4, 10)) if may_reorder and has_transactions else 0,
+                held_markers=random.choice((0, 2, 4)) if may_reorder and has_transactions else 0,
+                held_verifications=random.choice((0, 3, 6)) if has_transactions else 0,
             )
+            if hurried_aborts and has_transactions:
+                # What was asked before an abort shows most when it is answered after that.
+                options = replace(options, held_verifications=options.held_verifications or 3)
         if random.random() < 0.1:
             lossy = random.choice(("unclean", "unclean", "page-cache", "both"))
             options = replace(options, work=replace(options.work, lossy_topic=lossy))

@@ -76,8 +76,10 @@ class TransactionInvariants:
     def __init__(self, simulation: Simulation, problem: Callable[[str], None]) -> None:
         self._simulation = simulation
         self._problem = problem
-        self.on_decision: Callable[[SimulatedNode, TopicPartition], None] | None = None
-        """Hears which node has written the decision of a transaction, and to which partition."""
+        self.on_decision: list[Callable[[SimulatedNode, TopicPartition], None]] = []
+        """Hear which node has written the decision of a transaction, and to which partition."""
+        self.on_change: list[Callable[[SimulatedNode], None]] = []
+        """Hear which node has written that a transaction has begun, or has one more partition."""
         self._led: dict[TopicPartition, _Led] = {}
         self._committed: dict[TopicPartition, int] = {}
         self._newest: dict[tuple[TopicPartition, str], _Transaction] = {}
@@ -158,8 +160,12 @@ class TransactionInvariants:
             assert isinstance(decoded.key, TransactionLogKey)
             state = from_record(decoded.key, decoded.value)
             self._note_state(key, record.offset, state)
-            if state.status.is_prepared and self.on_decision is not None:
-                self.on_decision(which, key)
+            if state.status.is_prepared:
+                for decided in tuple(self.on_decision):
+                    decided(which, key)
+            elif state.status is TransactionStatus.ONGOING:
+                for changed in tuple(self.on_change):
+                    changed(which)
 
     def _note_state(self, key: TopicPartition, offset: int, state: Transaction) -> None:
         newest = self._newest.get((key, state.transactional_id))

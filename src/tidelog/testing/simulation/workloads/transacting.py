@@ -155,7 +155,9 @@ class TransactionalProducer:
         in the log nobody knows: the producer has to begin again."""
         client, workspace = self._client, self._workspace
         operation.outcome = Outcome.FAILED
-        partition = client.random.choice(workspace.partitions)
+        written = {send.topic_partition for send in sends}
+        others = [each for each in workspace.partitions if each not in written]
+        partition = client.random.choice(others or workspace.partitions)
         if not self._shared.is_v2:
             await self._add_partitions([partition])
         values = [workspace.next_value()]
