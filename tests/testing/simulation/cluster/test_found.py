@@ -14,6 +14,7 @@ from tidelog.testing.simulation.simulation import SECOND_US, Simulation
     "seed",
     [
         pytest.param(842, id="a verification that was refused asked another node at once"),
+        pytest.param(60083, id="a torn end of a static voter's metadata was taken for damage"),
     ],
 )
 def test_what_was_found_stays_mended(seed: int) -> None:
