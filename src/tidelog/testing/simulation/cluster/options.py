@@ -33,6 +33,8 @@ _REPLICATION_OF_COORDINATORS = (
 _OLD_METADATA_VERSIONS = ("3.7-IV2", "3.8-IV0", "3.9-IV0", "4.0-IV1", "4.0-IV3", "4.1-IV1")
 """A node may have two log directories, which 3.7-IV2 is the first to know."""
 
+_MIXED_SEGMENT_BYTES_MIN = 5_000
+
 
 @dataclass(slots=True)
 class ClusterOptions:
@@ -87,6 +89,12 @@ class ClusterOptions:
     def _with_situations(self, random: Random) -> ClusterOptions:
         """With faults that strike where something is under way."""
         options = self
+        if options.work.classic_members and options.work.consumer_members:
+            # A group that changes its protocol writes all its members at once, to one segment.
+            size_bytes = max(options.work.internal_segment_bytes, _MIXED_SEGMENT_BYTES_MIN)
+            options = replace(
+                options, work=replace(options.work, internal_segment_bytes=size_bytes)
+            )
         has_transactions = options.work.transactional_ids > 0
         # Who reorders replicas must not give them back to a node that is drained.
         may_reorder = not options.removed_nodes
