@@ -177,17 +177,6 @@ def take_markers_of_deposed_coordinators() -> Iterator[None]:
 
 
 @COORDINATION_BUGS.plant
-def keep_verifications_over_a_marker() -> Iterator[None]:
-    """What the coordinator has said of a transaction holds after its marker, too."""
-
-    def nothing(self: TransactionalAppends, call: Any) -> dict[TopicPartition, ErrorCode]:
-        return {}
-
-    with replaced(TransactionalAppends, "_undone", nothing):
-        yield
-
-
-@COORDINATION_BUGS.plant
 def append_without_asking_the_coordinator() -> Iterator[None]:
     """Records are written to partitions of which the transaction's coordinator does not know."""
 

@@ -35,7 +35,6 @@ from tidelog.cluster.metadata.image import (
 from tidelog.cluster.metadata.image_changes import merge_partition
 from tidelog.cluster.metadata.records.brokers import (
     BrokerRegistrationChangeRecord,
-    FenceBrokerRecord,
     RegisterBrokerRecord,
     UnregisterBrokerRecord,
 )
@@ -51,12 +50,7 @@ from tidelog.testing.simulation.node import SimulatedNode
 from tidelog.testing.simulation.simulation import Simulation
 
 PartitionKey = tuple[bytes, int]
-_OF_BROKERS = (
-    RegisterBrokerRecord,
-    BrokerRegistrationChangeRecord,
-    FenceBrokerRecord,
-    UnregisterBrokerRecord,
-)
+_OF_BROKERS = (RegisterBrokerRecord, BrokerRegistrationChangeRecord, UnregisterBrokerRecord)
 
 
 @dataclass(slots=True)

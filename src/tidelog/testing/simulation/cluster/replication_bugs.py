@@ -18,7 +18,6 @@ from tidelog.storage.append_result import AppendResult
 from tidelog.storage.local_log import LocalLog
 from tidelog.storage.log import Log
 from tidelog.storage.producer_state.producer_state import ProducerStates
-from tidelog.storage.truncations import Failure, Truncated
 from tidelog.testing.simulation.planting import Plantation, replaced
 
 REPLICATION_BUGS = Plantation()
@@ -242,20 +241,6 @@ def keep_producers_of_an_emptied_log() -> Iterator[None]:
         self.map_end_offset = offset
 
     with replaced(ProducerStates, "clear", keep):
-        yield
-
-
-@REPLICATION_BUGS.plant
-def keep_ended_transactions_over_a_truncation() -> Iterator[None]:
-    """A replica waits for the commit of markers that were cut off its log."""
-    truncated = Partition._truncated
-
-    def keep(self: Partition, done: Truncated, error: Failure) -> None:
-        ending = self._ending_transactions.copy()
-        truncated(self, done, error)
-        self._ending_transactions = ending
-
-    with replaced(Partition, "_truncated", keep):
         yield
 
 
