@@ -58,7 +58,6 @@ LIKELY_SEEDS: dict[str, int] = {
     "forget-markers-at-takeover": 30,
     "take-markers-as-written-that-nobody-answers": 17,
     "write-markers-before-the-decision-is-committed": 6,
-    "end-the-next-transaction-with-a-late-marker": 90,
     "take-markers-of-deposed-coordinators": 17,
     "append-without-asking-the-coordinator": 6,
     "forget-partitions-of-a-transaction": 6,
@@ -73,7 +72,7 @@ changes what seeds do, and then the search goes on with the seeds from the first
 def test_every_planted_bug_is_looked_for() -> None:
     assert set(FOUND_WITHIN) == set(PLANTED_BUGS)
     assert set(LIKELY_SEEDS) == {name for name, bound in FOUND_WITHIN.items() if bound <= 120}
-    assert len(PLANTED_BUGS) >= 53
+    assert len(PLANTED_BUGS) >= 52
 
 
 @lru_cache

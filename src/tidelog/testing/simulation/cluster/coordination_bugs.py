@@ -148,20 +148,6 @@ def write_markers_before_the_decision_is_committed() -> Iterator[None]:
 
 
 @COORDINATION_BUGS.plant
-def end_the_next_transaction_with_a_late_marker() -> Iterator[None]:
-    """A marker that was sent again ends what its producer has begun since."""
-    check = ProducerState.check_marker
-
-    def lenient(
-        self: ProducerState, epoch: int, coordinator_epoch: int, transaction_version: int
-    ) -> None:
-        check(self, epoch, coordinator_epoch, 1)
-
-    with replaced(ProducerState, "check_marker", lenient):
-        yield
-
-
-@COORDINATION_BUGS.plant
 def take_markers_of_deposed_coordinators() -> Iterator[None]:
     """A marker is written though another coordinator has written there since."""
     check = ProducerState.check_marker

@@ -72,7 +72,6 @@ FOUND_WITHIN: dict[str, int] = {
     "forget-markers-at-takeover": 120,
     "take-markers-as-written-that-nobody-answers": 60,
     "write-markers-before-the-decision-is-committed": 60,
-    "end-the-next-transaction-with-a-late-marker": 120,
     "take-markers-of-deposed-coordinators": 60,
     "append-without-asking-the-coordinator": 60,
     "forget-partitions-of-a-transaction": 60,
