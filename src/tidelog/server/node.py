@@ -289,6 +289,7 @@ class Node:
             world=self.world,
             node_id=config.node_id,
             founder=VoterNode(key, ()) if config.starts_new_cluster else None,
+            static_voter_ids=[voter.node_id for voter in config.controller_quorum_voters],
             post=self.reactor.post,
             on_crash=self.crash,
             on_exception=lambda: self.log.exception("metadata_listener_failed"),

@@ -39,11 +39,13 @@ def refuse_damage(
     start_offset: int,
     voters_at_start: Sequence[Voter],
     node_id: int,
+    static_voter_ids: Sequence[int] = (),
 ) -> None:
     """Raises CorruptFileError when decisions from `start_offset` on have been damaged.
 
     To be called before the log is opened, which cuts it behind the first damaged batch.
-    `voters_at_start` are those that the snapshot at `start_offset` names.
+    `voters_at_start` are those that the snapshot at `start_offset` names; `static_voter_ids` are
+    those of the configuration, which count while the log names none.
     """
     voters = voters_at_start
     sound_end: tuple[Path, int] | None = None
@@ -69,7 +71,8 @@ def refuse_damage(
                 not header.is_control and header.next_offset > start_offset
                 for header in _batches_anywhere(content, at)
             )
-    is_alone = all(voter.voter_id == node_id for voter in voters)
+    voter_ids = [voter.voter_id for voter in voters] or [*static_voter_ids]
+    is_alone = voter_ids == [node_id]
     if is_alone and sound_end is not None and batches >= _BATCHES_THAT_PROVE_DAMAGE:
         path, position = sound_end
         raise CorruptFileError(

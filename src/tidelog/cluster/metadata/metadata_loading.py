@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 
 from tidelog.cluster.features import DEFAULT_KRAFT_VERSION
@@ -43,7 +44,11 @@ class MetadataLogError(TidelogError):
 
 
 def open_metadata(
-    directory: Path, world: World, node_id: int, founder: VoterNode | None
+    directory: Path,
+    world: World,
+    node_id: int,
+    founder: VoterNode | None,
+    static_voter_ids: Sequence[int] = (),
 ) -> tuple[Log, SnapshotId, Snapshot]:
     """The log and the newest snapshot, from which it goes on. Without any metadata a new cluster
     begins, with `founder` as its only voter, if there is one.
@@ -57,7 +62,7 @@ def open_metadata(
     if not files.exists(directory / PARTITION_METADATA):
         write_topic_id(files, directory, METADATA_TOPIC_ID, durable=True)
     snapshot_id, snapshot, damaged = newest_snapshot(files, directory)
-    refuse_damage(files, directory, snapshot_id.offset, snapshot.voters, node_id)
+    refuse_damage(files, directory, snapshot_id.offset, snapshot.voters, node_id, static_voter_ids)
     log = open_log(
         directory,
         TopicPartition(CLUSTER_METADATA_TOPIC, 0),

@@ -135,6 +135,7 @@ class MetadataLog:
         world: World,
         node_id: int,
         founder: VoterNode | None = None,
+        static_voter_ids: Sequence[int] = (),
         post: Post = lambda call: call(),
         on_crash: OnCrash = log_crash,
         on_exception: Callable[[], None] = _log_exception,
@@ -145,13 +146,16 @@ class MetadataLog:
         """Opens what is there, up to the newest snapshot; what the log says beyond it counts when
         the quorum has said that it is committed.
 
-        In a directory without metadata a new cluster begins with `founder` as its only voter, and
-        with the features at `initial_levels`, metadata.version among them. `post` schedules a call
+        `static_voter_ids` are the voters by configuration, for a log that names none. In a
+        directory without metadata a new cluster begins with `founder` as its only voter, and with
+        the features at `initial_levels`, metadata.version among them. `post` schedules a call
         on the loop thread. `on_exception` is called while the exception of a listener, or of
         somebody who waits for a proposal, is being handled. Raises MetadataLogError,
         CorruptFileError, OSError.
         """
-        log, snapshot_id, snapshot = open_metadata(directory, world, node_id, founder)
+        log, snapshot_id, snapshot = open_metadata(
+            directory, world, node_id, founder, static_voter_ids
+        )
         metadata = cls(
             world,
             directory,

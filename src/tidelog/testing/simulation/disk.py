@@ -82,6 +82,7 @@ class SimulatedDisk:
         self.was_killed = False
         self.ended_at = ""
         self.errors = 0
+        self.power_cuts = 0
         self.is_in_doubt = False
         self.on_error: Callable[[str, str], None] = lambda kind, path: None
         self.root = DirectoryInode(1, now_ms())
@@ -135,6 +136,7 @@ class SimulatedDisk:
         if self.is_cut and not self.was_killed:
             return
         self.is_cut, self.was_killed = True, False
+        self.power_cuts += 1
         self._operations_left = None
         if self.on_operation is not None:
             self.on_operation("power_cut", "/", 0)
@@ -203,9 +205,9 @@ class SimulatedDisk:
 
     # What tests look at
 
-    def read(self, path: StrPath) -> bytes:
-        """A file's content, as the page cache has it."""
-        return bytes(self._file(path).content)
+    def read(self, path: StrPath, start: int = 0) -> bytes:
+        """A file's content from a byte on, as the page cache has it."""
+        return bytes(self._file(path).content[start:])
 
     def tree(self) -> dict[str, bytes]:
         """The content of all files by path."""

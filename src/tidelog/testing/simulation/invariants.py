@@ -49,7 +49,8 @@ class Invariants:
         self._seen: dict[Partition, _Seen] = {}
         self._committed: dict[tuple[bytes, int], int] = {}
         self._may_lose: set[tuple[bytes, int]] = set()
-        """Logs that were in the page cache only, for a time at least."""
+        """Logs that were in the page cache only, for a time at least, or may be cut below what was
+        committed by a leader that was elected uncleanly."""
         self._image: MetadataImage | None = None
 
     def life_began(self, node: Node) -> None:
@@ -108,7 +109,7 @@ class Invariants:
             if not start <= stable <= high <= high_max <= log.log_end_offset:
                 self._tell(partition, f"the offsets are out of order: {now}", log.log_end_offset)
             key = partition.topic_id, partition.partition
-            if log.config.durability != "fsync":
+            if log.config.durability != "fsync" or allows_unclean_elections(node, partition):
                 self._may_lose.add(key)
             if key in self._may_lose:
                 continue
@@ -128,6 +129,12 @@ class Invariants:
         self._problem(
             f"{partition.topic}-{partition.partition}: {what}; the log ends at {log_end_offset}"
         )
+
+
+def allows_unclean_elections(node: Node, partition: Partition) -> bool:
+    """Whether a leader may be elected that lacks what was committed."""
+    settings = node.image.topic_configs(partition.topic)
+    return settings.get("unclean.leader.election.enable") == "true"
 
 
 def _went_back(partition: Partition, before: _Seen, now: _Seen) -> bool:

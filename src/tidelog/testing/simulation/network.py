@@ -190,6 +190,12 @@ class SimulatedTransport:
             self._inbox.clear()
             self.host.became_ready(self)
 
+    def hold_back(self, late_us: int) -> None:
+        """What is sent from now on arrives that much later, at the soonest."""
+        self._last_arrival_us = max(
+            self._last_arrival_us, self._network.simulation.now_us + late_us
+        )
+
     def room_was_made(self) -> None:
         if not self.is_closed:
             self.host.became_ready(self)
@@ -372,6 +378,20 @@ class Network:
         there.connected(here)
         self.simulation.after(back_us, lambda: None if here.is_closed else here.connected(there))
         accepting.arrived(there, peer)
+
+    def give_up(
+        self, transports: Sequence[SimulatedTransport], after_us: int, late_us: int
+    ) -> None:
+        """Whoever has made these connections gives them up in a moment. What is sent over them by
+        then arrives later, when others may have been made."""
+        for transport in transports:
+            transport.hold_back(late_us)
+
+        def give_up() -> None:
+            for transport in transports:
+                transport.reset()
+
+        self.simulation.after(after_us, give_up)
 
     def cut_later(self, transport: SimulatedTransport) -> None:
         """Both ends of a stream get a reset, in a moment."""

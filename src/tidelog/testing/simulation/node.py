@@ -47,6 +47,8 @@ class NodeLog:
         if node.host.has_power:
             # Without its time, which the trace has.
             line = text.split(" ", 1)[1].rstrip()
+            if "unclean_leader_election" in text:
+                node.simulation.count("unclean elections told")
             if "Traceback (most recent call last)" in text:
                 node.bugs.append(line)
             node.simulation.trace(node.name, line.splitlines()[0])

@@ -48,6 +48,11 @@ class Options:
     restarts: int
     clock_jumps: int
     nodes: int = 1
+    hurried_aborts: float = 0.0
+    """How often a transactional producer does not wait for its last batch, aborts, and begins
+    again."""
+    lossy_topic: str = ""
+    """What a topic allows that may lose records: unclean elections, or page-cache, or both."""
 
     @classmethod
     def draw(cls, random: Random) -> Options:

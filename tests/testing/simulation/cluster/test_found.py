@@ -16,6 +16,7 @@ from tidelog.testing.simulation.simulation import SECOND_US, Simulation
         pytest.param(19, id="a node led on without room: nobody knew in which directory"),
         pytest.param(37, id="a node without room for its vote heard of no leader"),
         pytest.param(842, id="a verification that was refused asked another node at once"),
+        pytest.param(60083, id="a torn end of a static voter's metadata was taken for damage"),
     ],
 )
 def test_what_was_found_stays_mended(seed: int) -> None:
@@ -26,7 +27,7 @@ def test_a_controller_that_stops_before_it_serves_listens_no_more() -> None:
     """It unfences its own broker while it resigns; its listeners are closed by then."""
     simulation = Simulation(1, keeps_trace=True)
     network = Network(simulation)
-    options = ClusterOptions.draw(simulation.random("options"), simulation.random("more"))
+    options = ClusterOptions.draw(*map(simulation.random, ("options", "more", "situations")))
     options.nodes, options.has_static_voters = 3, True
     nodes = [
         SimulatedNode(

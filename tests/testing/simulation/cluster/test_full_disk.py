@@ -31,7 +31,7 @@ class FilledUp:
     def __init__(self, seed: int) -> None:
         self.simulation = simulation = Simulation(seed, keeps_trace=True)
         self.network = Network(simulation)
-        options = ClusterOptions.draw(simulation.random("options"), simulation.random("more"))
+        options = ClusterOptions.draw(*map(simulation.random, ("options", "more", "situations")))
         options.nodes, options.voters, options.has_static_voters = 3, 3, True
         self.nodes = [
             SimulatedNode(

@@ -12,6 +12,7 @@ from tidelog.cluster.controller import (
 )
 from tidelog.cluster.controller.broker_heartbeats import BrokerHeartbeats
 from tidelog.cluster.controller.decision import Decision
+from tidelog.cluster.controller.isr_changes import IsrChange
 from tidelog.cluster.controller.partition_changes import (
     Elected,
     Election,
@@ -21,7 +22,7 @@ from tidelog.cluster.controller.partition_changes import (
 )
 from tidelog.cluster.controller.producer_ids import ProducerIdBlock
 from tidelog.cluster.metadata import image_changes
-from tidelog.cluster.metadata.image import MetadataImage, PartitionImage
+from tidelog.cluster.metadata.image import MetadataImage, PartitionImage, TopicImage
 from tidelog.cluster.metadata.metadata_log import MetadataLog
 from tidelog.cluster.metadata.quorum_member import QuorumMember
 from tidelog.raft.outputs import Persist
@@ -63,7 +64,78 @@ def publish_before_the_commit() -> Iterator[None]:
         yield
 
 
+@CONTROLLER_BUGS.plant
+def follow_the_metadata_before_the_commit() -> Iterator[None]:
+    """Who follows the quorum's leader goes by everything that it has in its log."""
+    committed = MetadataLog.committed
+
+    def go_ahead(self: MetadataLog, high_watermark: int) -> None:
+        committed(self, high_watermark if self.is_active else self.log.log_end_offset)
+
+    with replaced(MetadataLog, "committed", go_ahead):
+        yield
+
+
 # In-sync sets
+
+
+@CONTROLLER_BUGS.plant
+def accept_isr_changes_at_old_partition_epochs() -> Iterator[None]:
+    """An in-sync set is taken from its leader though the partition has changed since."""
+    check = isr_changes._checked
+
+    def lenient(
+        change: IsrChange, broker_id: int, image: MetadataImage
+    ) -> tuple[TopicImage, PartitionImage]:
+        row = _row(change, image)
+        if row is not None and change.partition_epoch < row.partition_epoch:
+            change = change._replace(partition_epoch=row.partition_epoch)
+        return check(change, broker_id, image)
+
+    with replaced(isr_changes, "_checked", lenient):
+        yield
+
+
+@CONTROLLER_BUGS.plant
+def accept_isr_changes_of_leaders_before() -> Iterator[None]:
+    """An in-sync set is taken from a node though another one leads by now."""
+    check = isr_changes._checked
+
+    def lenient(
+        change: IsrChange, broker_id: int, image: MetadataImage
+    ) -> tuple[TopicImage, PartitionImage]:
+        row = _row(change, image)
+        if row is not None and change.leader_epoch < row.leader_epoch:
+            change = change._replace(
+                leader_epoch=row.leader_epoch, partition_epoch=row.partition_epoch
+            )
+            broker_id = row.leader
+        return check(change, broker_id, image)
+
+    with replaced(isr_changes, "_checked", lenient):
+        yield
+
+
+def _row(change: IsrChange, image: MetadataImage) -> PartitionImage | None:
+    topic = image.topics_by_id.get(change.topic_id)
+    if topic is None or change.partition >= len(topic.partitions):
+        return None
+    return topic.partitions[change.partition]
+
+
+@CONTROLLER_BUGS.plant
+def forget_eligible_leader_replicas() -> Iterator[None]:
+    """Who leaves the in-sync set while too few are left is not eligible to lead."""
+    eligible = PartitionChange._eligible
+
+    def nobody(
+        self: PartitionChange, replicas: Sequence[int], isr: Sequence[int]
+    ) -> tuple[int, ...]:
+        now = eligible(self, replicas, isr)
+        return tuple(each for each in now if each in self.before.eligible_leader_replicas)
+
+    with replaced(PartitionChange, "_eligible", nobody):
+        yield
 
 
 @CONTROLLER_BUGS.plant
@@ -94,6 +166,17 @@ def elect_outside_the_in_sync_set() -> Iterator[None]:
         return elect(self, replicas, replicas, elr)
 
     with replaced(PartitionChange, "_elect", elect_anybody):
+        yield
+
+
+@CONTROLLER_BUGS.plant
+def elect_fenced_brokers() -> Iterator[None]:
+    """A replica that has everything leads, whether its broker is alive or not."""
+
+    def is_registered(self: PartitionChange, replica: int) -> bool:
+        return replica in self.rules.image.brokers
+
+    with replaced(PartitionChange, "_is_acceptable", is_registered):
         yield
 
 

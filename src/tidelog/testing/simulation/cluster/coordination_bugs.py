@@ -16,7 +16,9 @@ from tidelog.protocol.errors import ErrorCode
 from tidelog.protocol.record_batch import iterate_headers
 from tidelog.protocol.topic_partition import TopicPartition
 from tidelog.server.coordination.shard_host import HostedShard, ShardHost
+from tidelog.server.coordination.transaction_markers import TransactionMarkers
 from tidelog.server.coordination.transactional_appends import TransactionalAppends
+from tidelog.storage.producer_state.producer_state import ProducerState
 from tidelog.testing.simulation.planting import Plantation, replaced
 
 COORDINATION_BUGS = Plantation()
@@ -110,6 +112,53 @@ def forget_markers_at_takeover() -> Iterator[None]:
         return []
 
     with replaced(TransactionShard, "loaded", nothing):
+        yield
+
+
+@COORDINATION_BUGS.plant
+def take_markers_as_written_that_nobody_answers() -> Iterator[None]:
+    """A marker counts as written when the connection breaks over which it was sent."""
+    answered = TransactionMarkers._answered
+
+    def believe(
+        self: TransactionMarkers,
+        writing: Any,
+        partition: TopicPartition,
+        code: ErrorCode,
+        node_id: int | None = None,
+    ) -> None:
+        known = ErrorCode.NONE if code is ErrorCode.NETWORK_EXCEPTION else code
+        answered(self, writing, partition, known, node_id)
+
+    with replaced(TransactionMarkers, "_answered", believe):
+        yield
+
+
+@COORDINATION_BUGS.plant
+def write_markers_before_the_decision_is_committed() -> Iterator[None]:
+    """The markers of a transaction are sent when its end is written, before it is replicated."""
+    when_committed = HostedShard._when_committed
+
+    def hasty(self: HostedShard[Any], replies: list[Reply], effects: list[Any]) -> None:
+        self._deliver([], effects)
+        when_committed(self, replies, [])
+
+    with replaced(HostedShard, "_when_committed", hasty):
+        yield
+
+
+@COORDINATION_BUGS.plant
+def take_markers_of_deposed_coordinators() -> Iterator[None]:
+    """A marker is written though another coordinator has written there since."""
+    check = ProducerState.check_marker
+
+    def lenient(
+        self: ProducerState, epoch: int, coordinator_epoch: int, transaction_version: int
+    ) -> None:
+        newest = max(coordinator_epoch, self.coordinator_epoch)
+        check(self, epoch, newest, transaction_version)
+
+    with replaced(ProducerState, "check_marker", lenient):
         yield
 
 

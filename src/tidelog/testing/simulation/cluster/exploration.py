@@ -48,6 +48,13 @@ MET_PER_HUNDRED_SEEDS = {
     "operator throttles replicas": 30,
     "runs without a minority": 3,
     "disks that stay full": 5,
+    "operator raises all features": 3,
+    "internal topics that grew": 5,
+    "unclean elections told": 10,
+    "held proposals of in-sync sets": 5,
+    "aborts with a batch on its way": 10,
+    "markers of transactions": 200,
+    "decisions about partitions": 1000,
 }
 """What so many seeds meet at least: a run in which less happens has shown less than it seems."""
 

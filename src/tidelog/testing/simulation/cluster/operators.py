@@ -11,7 +11,12 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from random import Random
 from typing import Any, Protocol
 
-from tidelog.cluster.features import ELIGIBLE_LEADER_REPLICAS_VERSION
+from tidelog.cluster.features import (
+    ELIGIBLE_LEADER_REPLICAS_VERSION,
+    KRAFT_VERSION,
+    METADATA_VERSION,
+    SUPPORTED_FEATURES,
+)
 from tidelog.cluster.metadata.image import MetadataImage, PartitionImage
 from tidelog.protocol.apis.add_raft_voter import (
     AddRaftVoterRequest,
@@ -107,6 +112,7 @@ class Operators:
             (options.elections, "elects preferred leaders", self._elect),
             (options.voter_changes, "replaces a voter", self._replace_voter),
             (options.feature_changes, "changes a feature", self._change_feature),
+            (options.raises_features, "raises all features", self._raise_features),
             (options.added_nodes, "adds a node", self._add_node),
             (options.removed_nodes, "drains and removes a node", self._remove_node),
             (options.throttles, "throttles replicas", self._throttle),
@@ -220,6 +226,24 @@ class Operators:
             enough={ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION},
         )
 
+    def change_leader(self, partition: TopicPartition, random: Random) -> None:
+        """A partition gets its replicas in another order, and perhaps the first of them leads."""
+
+        async def change(client: SimulatedClient, random: Random) -> None:
+            row = self._cluster.newest_image().partition(*partition)
+            if row is None or row.is_reassigning or len(row.replicas) < 2:
+                return
+            others = [each for each in row.replicas if each != row.leader]
+            await self._assign(
+                client,
+                partition,
+                [*random.sample(others, len(others)), row.leader] if row.leader >= 0 else others,
+            )
+            if random.random() < 0.7:
+                await self._elect(client, random)
+
+        self._beginning("reorders replicas", change)(random)
+
     async def _elect(self, client: SimulatedClient, random: Random) -> None:
         request = ElectLeadersRequest(election_type=0, topic_partitions=None)
         await self._ask(client, request, ElectLeadersResponse, lambda answer: answer.error_code)
@@ -280,6 +304,27 @@ class Operators:
             )
             await client.sleep(random.random())
 
+    async def _raise_features(self, client: SimulatedClient, random: Random) -> None:
+        """The metadata.version in a few steps, then what it makes possible, one by one."""
+        newest = SUPPORTED_FEATURES[METADATA_VERSION].maximum
+        level = self._cluster.newest_image().metadata_version
+        while level < newest:
+            level = random.randint(level + 1, newest)
+            await self._raise_feature(client, METADATA_VERSION, level)
+            await client.sleep(random.random() * 0.5)
+        for name in (KRAFT_VERSION, ELIGIBLE_LEADER_REPLICAS_VERSION):
+            await self._raise_feature(client, name, SUPPORTED_FEATURES[name].maximum)
+            await client.sleep(random.random() * 0.5)
+
+    async def _raise_feature(self, client: SimulatedClient, name: str, level: int) -> None:
+        key = FeatureUpdateKey(feature=name, max_version_level=level, upgrade_type=_UPGRADE)
+        await self._ask(
+            client,
+            UpdateFeaturesRequest(feature_updates=[key]),
+            UpdateFeaturesResponse,
+            lambda answer: answer.error_code,
+        )
+
     # Nodes
 
     async def _add_node(self, client: SimulatedClient, random: Random) -> None:
@@ -309,9 +354,10 @@ class Operators:
         node = random.choice([n for n in present if n.node_id <= self._options.nodes])
         self._leaving.add(node.node_id)
         await self._drain(client, node, random)
-        for voter in self._cluster.voters():
-            if voter.key.id == node.node_id:
-                await self._remove_voter(client, voter)
+        # The only voter keeps its vote until another one has joined.
+        while voter := next((v for v in self._cluster.voters() if v.key.id == node.node_id), None):
+            await self._remove_voter(client, voter)
+            await client.sleep(_LOOK_AGAIN_S)
         self._cluster.retire(node)
         while node.is_alive:
             await client.sleep(_LOOK_AGAIN_S)

@@ -25,6 +25,16 @@ _SETTINGS = {
     "transaction.state.log.min.isr": "2",
 }
 
+_REPLICATION_OF_COORDINATORS = (
+    "offsets.topic.replication.factor",
+    "transaction.state.log.replication.factor",
+    "transaction.state.log.min.isr",
+)
+_OLD_METADATA_VERSIONS = ("3.7-IV2", "3.8-IV0", "3.9-IV0", "4.0-IV1", "4.0-IV3", "4.1-IV1")
+"""A node may have two log directories, which 3.7-IV2 is the first to know."""
+
+_MIXED_SEGMENT_BYTES_MIN = 5_000
+
 
 @dataclass(slots=True)
 class ClusterOptions:
@@ -58,10 +68,72 @@ class ClusterOptions:
     """Whether a client changes a setting all the time."""
     keeps_disk_full: bool = False
     """Whether the disk of a node is full when the faults have ended, and stays so."""
+    held_proposals: int = 0
+    """How often an in-sync set that is proposed reaches the controller late."""
+    grows_internal_topics: bool = False
+    """Whether the coordinators' topics begin with fewer replicas than they are to have."""
+    initial_metadata_version: str = ""
+    """That of a cluster whose operator raises it; empty for the newest."""
+    raises_features: int = 0
+    """Whether an operator brings all features to their newest level."""
+    coordinator_cuts: int = 0
+    """How often a coordinator loses power when a transaction of it is decided."""
+    held_markers: int = 0
+    """How often, for a while, markers are sent twice, and what was sent first arrives later."""
+    held_verifications: int = 0
+    """How often, for a while, what a coordinator says of a transaction comes late."""
 
     @classmethod
-    def draw(cls, random: Random, more: Random) -> ClusterOptions:
-        """`more` draws what came later, so that the rest of a seed stays what it was."""
+    def draw(cls, random: Random, more: Random, targeted: Random) -> ClusterOptions:
+        """`more` and `targeted` draw what came later, so that the rest of a seed stays what it
+        was."""
+        return cls._drawn_before(random, more)._with_situations(targeted)
+
+    def _with_situations(self, random: Random) -> ClusterOptions:
+        """With faults that strike where something is under way."""
+        options = self
+        if options.work.classic_members and options.work.consumer_members:
+            # A group that changes its protocol writes all its members at once, to one segment.
+            size_bytes = max(options.work.internal_segment_bytes, _MIXED_SEGMENT_BYTES_MIN)
+            options = replace(
+                options, work=replace(options.work, internal_segment_bytes=size_bytes)
+            )
+        has_transactions = options.work.transactional_ids > 0
+        # Who reorders replicas must not give them back to a node that is drained.
+        may_reorder = not options.removed_nodes
+        if random.random() < (0.7 if has_transactions else 0.4):
+            hurried_aborts = random.choice((0.0, 0.3, 0.6))
+            options = replace(
+                options,
+                work=replace(options.work, hurried_aborts=hurried_aborts),
+                held_proposals=random.choice((0, 2, 4)) if may_reorder else 0,
+                coordinator_cuts=random.choice((0, 1, 2)) if has_transactions else 0,
+                held_markers=random.choice((0, 2, 4)) if may_reorder and has_transactions else 0,
+                held_verifications=random.choice((0, 3, 6)) if has_transactions else 0,
+            )
+            if hurried_aborts and has_transactions:
+                # What was asked before an abort shows most when it is answered after that.
+                options = replace(options, held_verifications=options.held_verifications or 3)
+        if random.random() < 0.1:
+            lossy = random.choice(("unclean", "unclean", "page-cache", "both"))
+            options = replace(options, work=replace(options.work, lossy_topic=lossy))
+        if random.random() < 0.15:
+            options = replace(options, grows_internal_topics=True)
+        if random.random() < 0.15:
+            version = random.choice(_OLD_METADATA_VERSIONS)
+            options = replace(
+                options,
+                initial_metadata_version=version,
+                raises_features=1,
+                # Each voter has to say once that it knows the levels.
+                loses_minority=False,
+                # Eligible leader replicas are off at first, and there are none to be changed.
+                feature_changes=0,
+            )
+        return options
+
+    @classmethod
+    def _drawn_before(cls, random: Random, more: Random) -> ClusterOptions:
         options = cls._draw(random)
         if more.random() < 0.1:
             nodes = more.choice((6, 7))
@@ -138,6 +210,15 @@ class ClusterOptions:
             "node.id": str(node_id),
             "controller.quorum.voters.max": str(self.voters),
         }
+        if self.grows_internal_topics:
+            for name in _REPLICATION_OF_COORDINATORS:
+                del settings[name]
+        if self.initial_metadata_version:
+            settings["initial.metadata.version"] = self.initial_metadata_version
+            # What clients make use of is there from the start.
+            settings["initial.feature.levels"] = "group.version=1,transaction.version=2"
+        if self.work.lossy_topic:
+            settings["unclean.leader.election.interval.ms"] = "300"
         if self.has_static_voters:
             settings["controller.quorum.voters"] = ",".join(
                 f"{number}@node-{number}:9092" for number in range(1, self.nodes + 1)

@@ -15,7 +15,9 @@ from tidelog.cluster.replication.waiting import Waiting
 from tidelog.cluster.topic_names import CLUSTER_METADATA_TOPIC
 from tidelog.server.delayed import DelayedProduce
 from tidelog.storage.append_result import AppendResult
+from tidelog.storage.local_log import LocalLog
 from tidelog.storage.log import Log
+from tidelog.storage.producer_state.producer_state import ProducerStates
 from tidelog.testing.simulation.planting import Plantation, replaced
 
 REPLICATION_BUGS = Plantation()
@@ -216,6 +218,29 @@ def forget_producers_on_followers() -> Iterator[None]:
         return taken
 
     with replaced(Partition, "append_as_follower", forgetful):
+        yield
+
+
+@REPLICATION_BUGS.plant
+def keep_producers_over_a_truncation() -> Iterator[None]:
+    """A log that is cut goes on to know its producers by batches that it has not got any more."""
+
+    def keep(self: LocalLog, log_start_offset: int, log_end_offset: int) -> None:
+        self.producers.map_end_offset = log_end_offset
+        self.leader_epochs.truncate_to(log_end_offset)
+
+    with replaced(LocalLog, "restore", keep):
+        yield
+
+
+@REPLICATION_BUGS.plant
+def keep_producers_of_an_emptied_log() -> Iterator[None]:
+    """A log that starts over goes on to know its producers."""
+
+    def keep(self: ProducerStates, offset: int) -> None:
+        self.map_end_offset = offset
+
+    with replaced(ProducerStates, "clear", keep):
         yield
 
 

@@ -31,9 +31,11 @@ from tidelog.testing.simulation.node import DATA, SimulatedNode
 from tidelog.testing.simulation.result import Result
 from tidelog.testing.simulation.simulation import MS_US, SECOND_US, NoEndInSight, Simulation
 from tidelog.testing.simulation.workbench import Workbench
+from tidelog.testing.simulation.workloads.asking import GROUP, TRANSACTION, find_coordinator
 from tidelog.testing.simulation.workloads.compaction import Compaction
 from tidelog.testing.simulation.workloads.groups import Groups
 from tidelog.testing.simulation.workloads.long_polls import LongPolls
+from tidelog.testing.simulation.workloads.lossy_topics import LossyTopics
 from tidelog.testing.simulation.workloads.plain_sends import PlainSends
 from tidelog.testing.simulation.workloads.records import Records
 from tidelog.testing.simulation.workloads.setting_changes import SettingChanges
@@ -48,6 +50,7 @@ _WORKLOADS: tuple[type[DrawnWorkload], ...] = (
     Groups,
     Compaction,
     PlainSends,
+    LossyTopics,
 )
 CLUSTER_ID = format_uuid(b"simulatedcluster")
 _MAY_TAKE_LONG = frozenset({"JoinGroupRequest", "SyncGroupRequest"})
@@ -68,7 +71,9 @@ class ClusterScenario:
         """`without` are the numbers of fault events that are left out."""
         self.simulation = simulation = Simulation(seed, keeps_trace=keeps_trace)
         self.options = options = ClusterOptions.draw(
-            simulation.random("cluster options"), simulation.random("more cluster options")
+            simulation.random("cluster options"),
+            simulation.random("more cluster options"),
+            simulation.random("situations"),
         )
         self.events = FaultEvents(simulation, without)
         simulation.trace("scenario", f"seed {seed}: {options}")
@@ -88,9 +93,15 @@ class ClusterScenario:
             self._make_node(node_id)
         self._absent.update(node.name for node in self.nodes[options.nodes :])
         self.cluster_faults = ClusterFaults(
-            simulation, self.network, self.nodes[: options.nodes], options, self.events
+            simulation,
+            self.network,
+            self.nodes[: options.nodes],
+            options,
+            self.events,
+            self.invariants,
         )
         self.operators = Operators(simulation, self, self._make_client, options, self.events)
+        self.cluster_faults.on_held = self.operators.change_leader
         self.bench = Workbench(simulation, self._world_has_failed)
         for kind in _WORKLOADS:
             if kind.is_drawn(options.work):
@@ -148,6 +159,11 @@ class ClusterScenario:
                 self.failures.append(f"the first start of {node.name} failed: {node.start_error}")
                 return
         bench = self.bench
+        if self.options.grows_internal_topics:
+            # The coordinators' topics are made while there is one broker, or two.
+            client = self._make_client("early")
+            for key_type in (GROUP, TRANSACTION):
+                client.start(find_coordinator(client, "early", key_type))
         bench.wait_for(
             "the cluster to form",
             lambda: not self._unwell(),
@@ -332,7 +348,11 @@ class ClusterScenario:
     # The clients
 
     def _make_workspace(self) -> Workspace:
-        return Workspace(self._make_client, replication_factor=self.options.replication_factor)
+        return Workspace(
+            self._make_client,
+            replication_factor=self.options.replication_factor,
+            may_be_lost=self.invariants.was_lost,
+        )
 
     def _make_client(self, name: str) -> SimulatedClient:
         client = SimulatedClient(self.simulation, self.network, name, self.nodes[0].address)

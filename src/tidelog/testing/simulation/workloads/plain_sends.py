@@ -78,7 +78,7 @@ class PlainSends:
         for number in range(options.plain_producers):
             client = workspace.make_client(f"plain-{number}")
             for task in range(_TASKS):
-                producer = _Producer(client, workspace, f"plain-{number}/{task}", options)
+                producer = PlainProducer(client, workspace, f"plain-{number}/{task}", options)
                 workspace.start_when_ready(client, producer.run)
         if admin.random.random() < 0.5:
             client = workspace.make_client("plain-consumer")
@@ -96,7 +96,7 @@ class PlainSends:
         return map(str, check_history(self.workspace.history).anomalies)
 
 
-class _Producer:
+class PlainProducer:
     """One task of a producer; its requests follow each other, those of other tasks do not wait."""
 
     def __init__(

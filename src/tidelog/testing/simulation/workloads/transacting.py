@@ -29,6 +29,7 @@ from tidelog.protocol.apis.txn_offset_commit import (
 from tidelog.protocol.errors import ErrorCode
 from tidelog.protocol.records import Record, encode_batch
 from tidelog.protocol.topic_partition import TopicPartition
+from tidelog.server.network.peer_connection import PeerError
 from tidelog.testing.history import Operation, Outcome, Send
 from tidelog.testing.simulation.client import SimulatedClient
 from tidelog.testing.simulation.workloads.asking import (
@@ -68,11 +69,18 @@ class TransactionalProducer:
     """One instance of a transactional id: one transaction after the other until it is fenced."""
 
     def __init__(
-        self, client: SimulatedClient, workspace: Workspace, shared: TransactionalId
+        self,
+        client: SimulatedClient,
+        workspace: Workspace,
+        shared: TransactionalId,
+        *,
+        hurried_aborts: float = 0.0,
     ) -> None:
+        """`hurried_aborts`: how often a batch is on its way while its transaction is aborted."""
         self._client = client
         self._workspace = workspace
         self._shared = shared
+        self._hurried_aborts = hurried_aborts
         self._identity = ProducerIdentity(-1, -1)
         self._sequences: dict[TopicPartition, int] = {}
 
@@ -104,6 +112,9 @@ class TransactionalProducer:
             sends = await self._write(operation)
             if client.random.random() < 0.3:
                 await self._send_offset(operation)
+            if self._hurried_aborts and client.random.random() < self._hurried_aborts:
+                await self._abort_in_a_hurry(operation, sends)
+                return False
             end = client.random.random()
             if end < 0.1:
                 client.trace("leaves its transaction open")
@@ -139,6 +150,32 @@ class TransactionalProducer:
                 await client.sleep(client.random.random() * 0.05)
         return landed
 
+    async def _abort_in_a_hurry(self, operation: Operation, sends: list[Send]) -> None:
+        """A batch whose answer nobody waits for, and an abort right behind it. Whether the batch is
+        in the log nobody knows: the producer has to begin again."""
+        client, workspace = self._client, self._workspace
+        operation.outcome = Outcome.FAILED
+        written = {send.topic_partition for send in sends}
+        others = [each for each in workspace.partitions if each not in written]
+        partition = client.random.choice(others or workspace.partitions)
+        if not self._shared.is_v2:
+            await self._add_partitions([partition])
+        values = [workspace.next_value()]
+        operation.sends += [Send(partition, value) for value in values]
+        client.simulation.count("aborts with a batch on its way")
+        client.trace(f"sends {len(values)} to {partition} and does not wait")
+        client.start(self._send_and_forget(self._produce_request(partition, values)))
+        await client.sleep(client.random.random() * 0.01)
+        await self._end(operation, sends, False)
+
+    async def _send_and_forget(self, request: ProduceRequest) -> None:
+        try:
+            await self._client.call(
+                request, ProduceResponse, version_max=12 if self._shared.is_v2 else 11
+            )
+        except PeerError as error:
+            self._client.trace(f"produce that nobody waits for: {error}")
+
     async def _add_partitions(self, partitions: list[TopicPartition]) -> None:
         topics: dict[str, list[int]] = {}
         for topic, index in partitions:
@@ -165,18 +202,16 @@ class TransactionalProducer:
         )
         self._check(answered.code, "AddPartitionsToTxn")
 
-    async def _produce(self, partition: TopicPartition, values: list[bytes]) -> int:
-        client = self._client
-        sequence = self._sequences.get(partition, 0)
-        now_ms = client.host.wall_ms()
+    def _produce_request(self, partition: TopicPartition, values: list[bytes]) -> ProduceRequest:
+        now_ms = self._client.host.wall_ms()
         batch = encode_batch(
             [Record(place, now_ms, b"k", value) for place, value in enumerate(values)],
             producer_id=self._identity.producer_id,
             producer_epoch=self._identity.epoch,
-            base_sequence=sequence,
+            base_sequence=self._sequences.get(partition, 0),
             is_transactional=True,
         )
-        request = ProduceRequest(
+        return ProduceRequest(
             transactional_id=self._shared.name,
             acks=-1,
             timeout_ms=2000,
@@ -189,6 +224,11 @@ class TransactionalProducer:
                 )
             ],
         )
+
+    async def _produce(self, partition: TopicPartition, values: list[bytes]) -> int:
+        client = self._client
+        sequence = self._sequences.get(partition, 0)
+        request = self._produce_request(partition, values)
         answered = await ask(
             client,
             request,

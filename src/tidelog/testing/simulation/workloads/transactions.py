@@ -70,7 +70,9 @@ class Transactions:
             self._ids.append(shared)
             for instance in range(admin.random.choice((1, 1, 2))):
                 client = workspace.make_client(f"txn-{number}.{instance}")
-                producer = TransactionalProducer(client, workspace, shared)
+                producer = TransactionalProducer(
+                    client, workspace, shared, hurried_aborts=options.hurried_aborts
+                )
                 workspace.start_when_ready(client, producer.run)
         if admin.random.random() < 0.5:
             client = workspace.make_client("txn-plain")

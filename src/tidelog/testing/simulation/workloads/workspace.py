@@ -20,6 +20,8 @@ class Workspace:
     make_client: Callable[[str], SimulatedClient]
     replication_factor: int = 1
     """Of the topics that are made for it."""
+    may_be_lost: Callable[[TopicPartition, int], bool] = lambda partition, offset: False
+    """Whether what was committed at an offset was lost in a way that its topic allows."""
     partitions: list[TopicPartition] = field(default_factory=list)
     history: list[Operation] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
