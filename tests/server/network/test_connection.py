@@ -312,3 +312,28 @@ def test_a_client_that_has_gone_is_not_waited_for_without_end(start_node: StartN
     with node.client() as client:
         found = client.call(fetch_request("left", {0: 0}, max_wait_ms=20_000), 12)
         assert values(rows(found)[0]) == [b"x"]
+
+
+def test_what_a_client_sent_before_it_reset_the_connection_is_processed(
+    start_node: StartNode,
+) -> None:
+    """A consumer that is closed in a hurry commits its offsets, leaves its group and is gone. As in
+    Kafka all of that counts, whatever was under way."""
+    node = start_node()
+    node.create_topic("reset")
+    metrics = node.node.metrics
+    client = node.client()
+    long_poll = fetch_request("reset", {0: 0}, max_wait_ms=2**31 - 1, min_bytes=10**6)
+    held = [client.frame(produce_request("reset", {0: batch(value)}), 9) for value in (b"1", b"2")]
+    client.socket.sendall(client.frame(long_poll, 12) + b"".join(held))
+    _wait_until(lambda: metrics.delayed_fetches == 1)
+    # The node holds a request, so these stay in the socket.
+    client.socket.sendall(client.frame(MetadataRequest(topics=[]), 9))
+    client.socket.sendall(client.frame(produce_request("reset", {0: batch(b"3")}), 9))
+    client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    client.close()
+    _wait_until(lambda: metrics.connections_open == 0)
+    assert metrics.delayed_fetches == metrics.requests_in_flight == metrics.in_flight_bytes == 0
+    with node.client() as reader:
+        found = reader.call(fetch_request("reset", {0: 0}), 12)
+        assert values(rows(found)[0]) == [b"1", b"2", b"3"]

@@ -11,13 +11,15 @@ to all that it sent, and then the connection is closed. So it is in Kafka, which
 connection before it has answered the request before. But a client that is gone looks the same until
 something is sent to it, so the waiting has a limit: a connection on which nothing moves for
 `socket.unread.timeout.ms` after that is *abandoned*. Then whatever waits is given up and what the
-client had sent is still processed.
+client had sent is still processed. A client that resets the connection is gone for certain, and its
+connection abandoned at once: as in Kafka, what it sent before counts, and is read to the end.
 
                  the peer has ended            nothing moves        all is processed
                  its side of the stream        for too long         or answered
         open ──────────────────────────▶ left ─────────────▶ abandoned ─────────────▶ closed
-          │                               └──────────────────────────────────────────▶ ▲
-          └── reset, malformed frame, limit, idle, end of the node ────────────────────┘
+          ├──────────────────────────────────────────────────▶ ▲                        ▲
+          │        reset, while requests are held                                       │
+          └── malformed frame, limit, idle, end of the node ────────────────────────────┘
 
 The end is seen in one of two ways: by receiving it, or, while the connection is not read, by an
 event of its own. In the latter case there may be more to receive ahead of the end.
@@ -47,6 +49,9 @@ _REQUEST_BYTES_MIN = 8
 
 ANONYMOUS = "ANONYMOUS"
 
+_ENDED_BY_ABANDONING = (Hold.ORDER, Hold.PENDING, Hold.OUTGOING)
+"""What keeps requests from starting only because answers are waited for, or not read."""
+
 
 class Connection:
     """A client's transport with what was received and what is to be sent.
@@ -59,6 +64,7 @@ class Connection:
         "_frames",
         "_has_ended",
         "_hold",
+        "_is_lost",
         "_outgoing",
         "_pipeline",
         "_resume_is_due",
@@ -119,6 +125,7 @@ class Connection:
         self._transport = transport
         self._events = READABLE
         self._has_ended = False  # all that the client sent is received
+        self._is_lost = False  # the client reads nothing any more, and has sent all it ever will
         self._hold: Hold | None = None  # why frames are held, if there are any
         self._resume_is_due = False
         self._throttled_until = 0.0
@@ -169,7 +176,7 @@ class Connection:
         if ready & READABLE and self._events & READABLE:
             self._receive()
         elif ready & BROKEN:
-            self.close("connection reset")
+            self._lose("connection reset")
         elif ready & PEER_CLOSED:
             self._leave()
 
@@ -225,6 +232,9 @@ class Connection:
             self.close("a request failed")
             raise
         if hold is not None:
+            if self._is_lost and hold not in _ENDED_BY_ABANDONING:
+                self.close("connection reset")
+                return
             self._watch(self._events & ~READABLE | (0 if self.has_left else PEER_CLOSED))
             if hold is Hold.BUDGET:
                 self._shared.budget.wait(self)
@@ -285,11 +295,16 @@ class Connection:
         if pipeline.pending and pipeline.put_out():
             self.resume()
         outgoing = self._outgoing
-        try:
-            sent_bytes = outgoing.send()
-        except OSError as error:
-            self.close(f"send failed: {error.strerror}")
-            return
+        sent_bytes = 0
+        if self._is_lost:
+            outgoing.clear()
+        else:
+            try:
+                sent_bytes = outgoing.send()
+            except OSError as error:
+                self._lose(f"send failed: {error.strerror}")
+                if self.closed:
+                    return
         if sent_bytes:
             self.last_active = self._shared.reactor.now
         if outgoing:
@@ -311,6 +326,19 @@ class Connection:
         self._transport.make_send_room(size_bytes)
 
     # The end of the client's side
+
+    def _lose(self, reason: str) -> None:
+        """The client is gone. Requests that are held, and what is to be received behind them, may
+        have to start yet."""
+        if self._is_lost:
+            return  # while requests are held, the event comes again and again
+        if self._hold not in _ENDED_BY_ABANDONING:
+            self.close(reason)
+            return
+        self._is_lost = True
+        self._outgoing.clear()
+        self.abandon()
+        self.resume()
 
     def abandon(self) -> None:
         """Wait no longer for what a client asked that has ended its side."""

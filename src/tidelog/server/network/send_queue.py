@@ -64,6 +64,7 @@ class SendQueue:
     def clear(self) -> None:
         """Forget everything; the files of ranges can be closed then."""
         self._parts.clear()
+        self.size_bytes = self._slices = self._slice_sent_bytes = 0
 
     def send(self) -> int:
         """Send what the socket takes, up to a limit; returns how much. Raises OSError.
