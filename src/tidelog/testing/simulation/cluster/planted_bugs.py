@@ -53,7 +53,7 @@ FOUND_WITHIN: dict[str, int] = {
     "publish-before-the-commit": 60,
     "follow-the-metadata-before-the-commit": 60,
     "accept-isr-changes-at-old-partition-epochs": 60,
-    "accept-isr-changes-of-leaders-before": 60,
+    "accept-isr-changes-of-leaders-before": 120,
     "forget-eligible-leader-replicas": 60,
     "keep-eligible-leader-replicas": 60,
     "elect-outside-the-in-sync-set": 60,
