@@ -2,7 +2,7 @@
 
 from tidelog.testing.simulation.network import Network
 from tidelog.testing.simulation.node import DATA, SimulatedNode
-from tidelog.testing.simulation.simulation import Simulation
+from tidelog.testing.simulation.simulation import SECOND_US, Simulation
 
 METADATA_LOG = f"{DATA}/__cluster_metadata-0/{0:020d}.log"
 
@@ -13,6 +13,8 @@ def test_a_decision_that_a_start_has_lost_is_a_problem() -> None:
     node = SimulatedNode(simulation, Network(simulation), "node-1")
     assert node.start()
     assert node.node is not None
+    # The last that a node says by itself.
+    simulation.run_until(SECOND_US, unless=lambda: bool(node.node and node.node.image.controllers))
     offset = node.node.metadata.image.offset
     node.kill()
     node.disk.damage(METADATA_LOG, len(node.disk.read(METADATA_LOG)) - 1)

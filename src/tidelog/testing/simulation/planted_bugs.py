@@ -194,20 +194,6 @@ def answer_before_metadata_is_committed() -> Iterator[None]:
 
 
 @PLANTED_BUGS.plant
-def keep_what_did_not_commit() -> Iterator[None]:
-    """Decisions go on from a change that has failed."""
-    fail_waiting = MetadataLog._fail_waiting
-
-    def stubborn(self: MetadataLog, error: ApiError) -> None:
-        latest = self.latest
-        fail_waiting(self, error)
-        self.latest = latest
-
-    with replaced(MetadataLog, "_fail_waiting", stubborn):
-        yield
-
-
-@PLANTED_BUGS.plant
 def forget_proposals_that_fail() -> Iterator[None]:
     """Nobody is told that a change of the metadata has failed."""
 
@@ -487,7 +473,6 @@ _RARE = {
     "skip-crc-in-recovery",
     "serve-above-high-watermark",
     "ignore-failed-sync",
-    "keep-what-did-not-commit",
     "forget-proposals-that-fail",
 }
 """These need a bit flipped in just the right sector, a power cut within a millisecond, or a disk

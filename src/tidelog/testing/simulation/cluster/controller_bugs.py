@@ -25,6 +25,7 @@ from tidelog.cluster.metadata import image_changes
 from tidelog.cluster.metadata.image import MetadataImage, PartitionImage, TopicImage
 from tidelog.cluster.metadata.metadata_log import MetadataLog
 from tidelog.cluster.metadata.quorum_member import QuorumMember
+from tidelog.protocol.errors import ApiError
 from tidelog.raft.outputs import Persist
 from tidelog.server.controller import broker_requests
 from tidelog.testing.simulation.planting import Plantation, replaced
@@ -61,6 +62,20 @@ def publish_before_the_commit() -> Iterator[None]:
         return proposal
 
     with replaced(MetadataLog, "propose", publish):
+        yield
+
+
+@CONTROLLER_BUGS.plant
+def keep_what_did_not_commit() -> Iterator[None]:
+    """Decisions go on from a change that has failed."""
+    fail_waiting = MetadataLog._fail_waiting
+
+    def stubborn(self: MetadataLog, error: ApiError) -> None:
+        latest = self.latest
+        fail_waiting(self, error)
+        self.latest = latest
+
+    with replaced(MetadataLog, "_fail_waiting", stubborn):
         yield
 
 

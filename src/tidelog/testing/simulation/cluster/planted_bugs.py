@@ -51,6 +51,7 @@ FOUND_WITHIN: dict[str, int] = {
     "vote-without-persisting": 60,
     "answer-before-metadata-is-committed": 120,
     "publish-before-the-commit": 60,
+    "keep-what-did-not-commit": 60,
     "follow-the-metadata-before-the-commit": 60,
     "accept-isr-changes-at-old-partition-epochs": 60,
     "accept-isr-changes-of-leaders-before": 120,
