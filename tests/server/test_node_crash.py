@@ -62,7 +62,7 @@ _IN_DELETION = """
 from tidelog.storage.directories.serving_directory import ServingDirectory
 
 def break_it(node):
-    ServingDirectory._remove_tree = broken
+    ServingDirectory._remove_deleted = broken
     delete_first_log(node)
 
 def delete_first_log(node):

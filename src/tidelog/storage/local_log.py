@@ -119,7 +119,7 @@ class LocalLog:
         """The same where nothing of the closed segment stays, which is therefore not completed.
 
         It has to work when the disk is full, for it comes before room is made: then the segment's
-        indexes give theirs for the snapshot of the producers.
+        indexes give theirs for the snapshot of the producers, of whom it has the last batch only.
         """
         segments = self.segments
         try:
@@ -128,7 +128,7 @@ class LocalLog:
             if error.errno not in NO_SPACE:
                 raise
             segments.active.empty_indexes()
-            self._snapshots.take(self.producers)
+            self._snapshots.take(self.producers, batches_max=1)
         segments.roll(base_offset, now_ms, preallocates=False)
 
     # Truncation

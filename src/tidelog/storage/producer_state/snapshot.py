@@ -38,8 +38,13 @@ def snapshot_path(directory: Path, offset: int) -> Path:
     return directory / f"{offset:020d}{SUFFIX}"
 
 
-def encode_snapshot(states: Iterable[ProducerState]) -> bytes:
-    rows = [_row(state, batch) for state in states for batch in state.batches or (_NO_BATCH,)]
+def encode_snapshot(states: Iterable[ProducerState], *, batches_max: int = BATCHES_KEPT) -> bytes:
+    """With so many batches of each producer, the last ones."""
+    rows = [
+        _row(state, batch)
+        for state in states
+        for batch in state.batches[-batches_max:] or (_NO_BATCH,)
+    ]
     body = _COUNT.pack(len(rows)) + b"".join(rows)
     return _HEAD.pack(_VERSION, crc32c(body)) + body
 
@@ -85,11 +90,16 @@ def decode_snapshot(content: bytes, path: Path) -> list[ProducerState]:
 
 
 def write_snapshot(
-    files: Files, directory: Path, offset: int, states: Iterable[ProducerState]
+    files: Files,
+    directory: Path,
+    offset: int,
+    states: Iterable[ProducerState],
+    *,
+    batches_max: int = BATCHES_KEPT,
 ) -> Path:
     """Writes, without a sync: a torn snapshot fails its checksum and an older one is used."""
     path = snapshot_path(directory, offset)
-    write_file(files, path, encode_snapshot(states))
+    write_file(files, path, encode_snapshot(states, batches_max=batches_max))
     return path
 
 
@@ -107,11 +117,17 @@ class SnapshotFiles:
         self._directory = directory
         self.offsets = offsets
 
-    def take(self, producers: ProducerStates) -> Path:
+    def take(self, producers: ProducerStates, *, batches_max: int = BATCHES_KEPT) -> Path:
         """Writes a snapshot as of now, unless there is one. Raises OSError."""
         offset = producers.map_end_offset
         if offset not in self.offsets[-1:]:
-            write_snapshot(self._files, self._directory, offset, producers.active())
+            write_snapshot(
+                self._files,
+                self._directory,
+                offset,
+                producers.active(),
+                batches_max=batches_max,
+            )
             self.offsets.append(offset)
         return snapshot_path(self._directory, offset)
 
