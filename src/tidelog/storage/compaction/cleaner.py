@@ -204,11 +204,11 @@ class Cleaner:
             self.counts.dirtiest_ratio = max(self.counts.dirtiest_ratio, dirty.cleanable_ratio)
             if dirty.is_due:
                 candidates.append(dirty)
-        waiting = list(self._lacking_room)
+        places = {log: place for place, log in enumerate(self._lacking_room)}
         return max(
             candidates,
             key=lambda dirty: (
-                -waiting.index(dirty.log) if dirty.log in waiting else 1,
+                -places.get(dirty.log, -1),
                 dirty.cleanable_ratio,
             ),
             default=None,
