@@ -50,9 +50,9 @@ class ByteThrottle:
             self.call_all()
 
     def when_open(self, call: Callable[[], None]) -> None:
-        """Call once when there may be room, or the limit is another one. Whoever is called looks
-        for himself, and asks again when there is none: another may have taken it. Calls that are
-        equal are one."""
+        """Call once when there may be room, or the limit is another one. Who is called looks again,
+        and asks again when there is none: another may have taken it. Calls that are equal are
+        one."""
         self._waiting[call] = None
         self._look_later()
 

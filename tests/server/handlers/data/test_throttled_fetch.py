@@ -143,13 +143,10 @@ def test_a_follower_in_sync_is_not_throttled_and_what_it_gets_counts(node: Runni
     assert found(session.call({"slow": 0})) == {"slow": [b"a"]}
 
 
-@pytest.mark.parametrize("has_session", [True, False])
 def test_a_follower_that_is_held_back_waits_and_is_answered_when_there_is_room(
-    node: RunningNode, has_session: bool
+    node: RunningNode,
 ) -> None:
     session = Session(node)
-    if not has_session:
-        session.epoch = -1
     throttle(node, 1_000)
     # The limit says two seconds more.
     node.call(lambda: node.node.throttles.leader.bytes.set_limit(50_000))

@@ -106,7 +106,6 @@ class Fetch:
         "_has_error",
         "_hints",
         "_is_again",
-        "_is_held_back",
         "_known_bytes",
         "_node",
         "_now_ms",
@@ -134,7 +133,6 @@ class Fetch:
         self._size = 0
         self._has_error = False
         self._is_again = False
-        self._is_held_back = False
         self._now_ms = 0
         if not is_consumer:
             self._now_ms = int(node.reactor.now * 1000)
@@ -267,8 +265,6 @@ class Fetch:
             is_follower=self._data.replica_id >= 0,
             wait_s=self._data.max_wait_ms / 1000,
         )
-        if self._is_held_back:
-            node.throttles.leader.bytes.when_open(delayed.finish)
         deferred.on_close = delayed.cancel
         return deferred
 
@@ -452,8 +448,8 @@ class Fetch:
         )
 
     def _hold_back(self, key: tuple[TopicKey, int]) -> None:
-        """Where the follower is has been noted: it need not be looked at again for now."""
-        self._is_held_back = True
+        """Where the follower is has been noted: it need not be looked at again for now. One without
+        a session asks for all of it again."""
         session = self._context.session
         if session is not None and session.news is not None:
             session.news.hold_back(key)
